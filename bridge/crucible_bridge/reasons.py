@@ -1141,6 +1141,14 @@ class Reason(enum.StrEnum):
         _CALL | _END,
         "The model is not what it was when the evaluation started; restore it, or start another evaluation.",
     )
+    MODEL_OUTAGE = (
+        "MODEL_OUTAGE",
+        Code.UNAVAILABLE,
+        True,
+        _CALL | _END,
+        "A model did not answer for the worker's outage_seconds, and no attempt begins yet; call again after the time "
+        "that the error has.",
+    )
     RULES_CHANGED = (
         "RULES_CHANGED",
         Code.FAILED_PRECONDITION,

@@ -27,6 +27,7 @@ class Alarms:
         self._numbers = itertools.count()
         self._over = 0
         self._timer: asyncio.TimerHandle | None = None
+        self._frozen_at: float | None = None
 
     def within(self, seconds: float | None) -> TimeBound:
         """Bound a block, from now on; with None it is unbounded until it is rescheduled."""
@@ -41,9 +42,31 @@ class Alarms:
             self._timer.cancel()
             self._timer = None
 
+    def freeze(self) -> None:
+        """Let no time pass for any block, until `go_on`."""
+        if self._frozen_at is None:
+            self._frozen_at = asyncio.get_running_loop().time()
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+
+    def go_on(self) -> None:
+        """Let time pass again: every block ends later by as long as it was frozen."""
+        if self._frozen_at is None:
+            return
+        frozen, self._frozen_at = asyncio.get_running_loop().time() - self._frozen_at, None
+        running = {id(bound): bound for _, _, bound in self._entries if bound.running}
+        self._entries, self._over = [], 0
+        for bound in running.values():
+            if (ends := bound.when()) is not None:
+                bound.reschedule(ends + frozen)
+                heapq.heappush(self._entries, (ends + frozen, next(self._numbers), bound))
+        if self._entries:
+            self._set(self._entries[0][0])
+
     def _enter(self, bound: TimeBound, ends: float) -> None:
         heapq.heappush(self._entries, (ends, next(self._numbers), bound))
-        if self._timer is None or ends < self._timer.when():
+        if self._frozen_at is None and (self._timer is None or ends < self._timer.when()):
             self._set(ends)
 
     def _left(self) -> None:
@@ -56,7 +79,8 @@ class Alarms:
     def _set(self, when: float) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_at(when, self._ring)
+        if self._frozen_at is None:
+            self._timer = asyncio.get_running_loop().call_at(when, self._ring)
 
     def _ring(self) -> None:
         self._timer = None

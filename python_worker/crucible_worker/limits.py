@@ -42,6 +42,8 @@ class WorkerLimits:
     """
     default_stall_timeout_seconds: float = 600.0
     """Time without any progress after which an evaluation fails, where the request does not say."""
+    outage_seconds: float = 600.0
+    """How long an evaluation waits for a model that does not answer at all, until it is interrupted."""
     max_events_retained: int = 1_000_000
     """Events in the journal; the oldest go first, never those of an unfinished evaluation. 0 keeps all."""
     evaluation_retention_seconds: float = 30.0 * _DAY

@@ -905,6 +905,7 @@ def evaluation_to_v1(value: Evaluation) -> evaluation_pb2.Evaluation:
         paused=value.paused,
         concurrency=value.concurrency,
         rules_version=value.rules_version,
+        waiting_for=unicode_text(value.waiting_for),
     )
 
 
@@ -939,6 +940,7 @@ def evaluation_from_v1(message: evaluation_pb2.Evaluation, field: str = "") -> E
         paused=message.paused,
         concurrency=concurrency,
         rules_version=message.rules_version,
+        waiting_for=message.waiting_for,
     )
 
 

@@ -190,8 +190,8 @@ class EvaluationServiceServicer(object):
         call's own deadline passes, the evaluation continues. Only limits.deadline_ms and CancelEvaluation end it. If its
         worker dies, a call that waits at another one takes it over.
 
-        Errors: those of StartEvaluation. DRAINING and JOURNAL_UNWRITABLE may also come while it waits, with evaluation_id:
-        the evaluation is then interrupted, or at work elsewhere.
+        Errors: those of StartEvaluation. DRAINING, JOURNAL_UNWRITABLE and MODEL_OUTAGE may also come while it waits, with
+        evaluation_id: the evaluation is then interrupted, or at work elsewhere.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -222,7 +222,7 @@ class EvaluationServiceServicer(object):
         RESOURCE_EXHAUSTED: QUEUE_FULL.
         DEADLINE_EXCEEDED: limits.deadline_ms was over before data set and model were found (with evaluation_id).
         UNAVAILABLE: JOURNAL_UNWRITABLE, JOURNAL_UNREADABLE; HUB_UNREACHABLE (retryable), HUB_READER_DIED,
-        FILE_READER_DIED.
+        FILE_READER_DIED; MODEL_OUTAGE, of one that a model's outage has interrupted a moment ago (with the time to wait).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

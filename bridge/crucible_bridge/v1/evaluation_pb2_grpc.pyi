@@ -53,8 +53,8 @@ class EvaluationServiceStub:
     call's own deadline passes, the evaluation continues. Only limits.deadline_ms and CancelEvaluation end it. If its
     worker dies, a call that waits at another one takes it over.
 
-    Errors: those of StartEvaluation. DRAINING and JOURNAL_UNWRITABLE may also come while it waits, with evaluation_id:
-    the evaluation is then interrupted, or at work elsewhere.
+    Errors: those of StartEvaluation. DRAINING, JOURNAL_UNWRITABLE and MODEL_OUTAGE may also come while it waits, with
+    evaluation_id: the evaluation is then interrupted, or at work elsewhere.
     """
     StartEvaluation: _grpc.UnaryUnaryMultiCallable[_evaluation_pb2.StartEvaluationRequest, _evaluation_pb2.StartEvaluationResponse]
     """Starts or resumes an evaluation that outlives the call. Everything is checked first: after an error nothing
@@ -81,7 +81,7 @@ class EvaluationServiceStub:
     RESOURCE_EXHAUSTED: QUEUE_FULL.
     DEADLINE_EXCEEDED: limits.deadline_ms was over before data set and model were found (with evaluation_id).
     UNAVAILABLE: JOURNAL_UNWRITABLE, JOURNAL_UNREADABLE; HUB_UNREACHABLE (retryable), HUB_READER_DIED,
-    FILE_READER_DIED.
+    FILE_READER_DIED; MODEL_OUTAGE, of one that a model's outage has interrupted a moment ago (with the time to wait).
     """
     EvaluateWithOrchestratorModel: _grpc.StreamStreamMultiCallable[_evaluation_pb2.EvaluateWithOrchestratorModelRequest, _evaluation_pb2.EvaluateWithOrchestratorModelResponse]
     """Runs to the end on what the orchestrator holds: its model, its graders, its environments, or several of them. The
@@ -295,8 +295,8 @@ class EvaluationServiceAsyncStub(EvaluationServiceStub):
     call's own deadline passes, the evaluation continues. Only limits.deadline_ms and CancelEvaluation end it. If its
     worker dies, a call that waits at another one takes it over.
 
-    Errors: those of StartEvaluation. DRAINING and JOURNAL_UNWRITABLE may also come while it waits, with evaluation_id:
-    the evaluation is then interrupted, or at work elsewhere.
+    Errors: those of StartEvaluation. DRAINING, JOURNAL_UNWRITABLE and MODEL_OUTAGE may also come while it waits, with
+    evaluation_id: the evaluation is then interrupted, or at work elsewhere.
     """
     StartEvaluation: _aio.UnaryUnaryMultiCallable[_evaluation_pb2.StartEvaluationRequest, _evaluation_pb2.StartEvaluationResponse]  # type: ignore[assignment]
     """Starts or resumes an evaluation that outlives the call. Everything is checked first: after an error nothing
@@ -323,7 +323,7 @@ class EvaluationServiceAsyncStub(EvaluationServiceStub):
     RESOURCE_EXHAUSTED: QUEUE_FULL.
     DEADLINE_EXCEEDED: limits.deadline_ms was over before data set and model were found (with evaluation_id).
     UNAVAILABLE: JOURNAL_UNWRITABLE, JOURNAL_UNREADABLE; HUB_UNREACHABLE (retryable), HUB_READER_DIED,
-    FILE_READER_DIED.
+    FILE_READER_DIED; MODEL_OUTAGE, of one that a model's outage has interrupted a moment ago (with the time to wait).
     """
     EvaluateWithOrchestratorModel: _aio.StreamStreamMultiCallable[_evaluation_pb2.EvaluateWithOrchestratorModelRequest, _evaluation_pb2.EvaluateWithOrchestratorModelResponse]  # type: ignore[assignment]
     """Runs to the end on what the orchestrator holds: its model, its graders, its environments, or several of them. The
@@ -546,8 +546,8 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
         call's own deadline passes, the evaluation continues. Only limits.deadline_ms and CancelEvaluation end it. If its
         worker dies, a call that waits at another one takes it over.
 
-        Errors: those of StartEvaluation. DRAINING and JOURNAL_UNWRITABLE may also come while it waits, with evaluation_id:
-        the evaluation is then interrupted, or at work elsewhere.
+        Errors: those of StartEvaluation. DRAINING, JOURNAL_UNWRITABLE and MODEL_OUTAGE may also come while it waits, with
+        evaluation_id: the evaluation is then interrupted, or at work elsewhere.
         """
 
     @_abc_1.abstractmethod
@@ -580,7 +580,7 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
         RESOURCE_EXHAUSTED: QUEUE_FULL.
         DEADLINE_EXCEEDED: limits.deadline_ms was over before data set and model were found (with evaluation_id).
         UNAVAILABLE: JOURNAL_UNWRITABLE, JOURNAL_UNREADABLE; HUB_UNREACHABLE (retryable), HUB_READER_DIED,
-        FILE_READER_DIED.
+        FILE_READER_DIED; MODEL_OUTAGE, of one that a model's outage has interrupted a moment ago (with the time to wait).
         """
 
     @_abc_1.abstractmethod

@@ -331,6 +331,14 @@ class Model(abc.ABC):
             BackendError: it could not be loaded.
         """
 
+    async def available(self) -> None:
+        """Check that whatever answers for this model answers now: called while all queries of it fail.
+
+        Raises:
+            BridgeError: it does not; retryable if it may later.
+        """
+        await self.load()
+
     async def find_engine(self) -> None:  # noqa: B027 (few servers say)
         """Find out, once the model is loaded, which program serves it; takes a few seconds at most.
 

@@ -145,6 +145,10 @@ class _InstalledModel(WrappedModel):
         """Load the model."""
         await _guarded(self._scheme, self._model.load)
 
+    async def available(self) -> None:
+        """Have the model find out."""
+        await _guarded(self._scheme, self._model.available)
+
     async def full_fingerprint(self) -> str:
         """The model's."""
         return await _guarded(self._scheme, self._model.full_fingerprint)

@@ -37,7 +37,7 @@ from crucible_worker.backends.orchestrator import Caller
 from crucible_worker.evaluators.base import Evaluator
 from crucible_worker.fingerprints import model_part, same
 from crucible_worker.limits import WorkerLimits
-from crucible_worker.runs import claims
+from crucible_worker.runs import claims, waits
 from crucible_worker.runs.caller_parts import refuse_without_caller, unused_parts
 from crucible_worker.runs.controls import Control, controls_at_work
 from crucible_worker.runs.datasets import LoadedDataset
@@ -410,10 +410,12 @@ class Admission:
 
         Raises:
             FailedPrecondition: it is neither, and other rules have begun it (RULES_CHANGED).
+            Unavailable: it is neither, and a model was away until a moment ago (MODEL_OUTAGE).
         """
         if row.state.terminal or not await self._locks.looks_free(row.number):
             return True
         refuse_other_rules(row)
+        waits.refuse_too_early(row)
         return False
 
     async def _refuse_written_again(self, row: Row, model: ModelRef) -> None:

@@ -7,15 +7,16 @@ from collections.abc import Mapping
 
 from crucible_bridge.errors import BridgeError, Cancelled
 from crucible_bridge.problems import at_field, problem_of
-from crucible_bridge.types import Problem
+from crucible_bridge.types import ModelRef, Problem
 from crucible_worker.backends.base import Capability, Model
 from crucible_worker.evaluators.base import HasAuxiliaryModels, measures_likelihoods
 from crucible_worker.runs.bounds import Patience
 from crucible_worker.runs.calls import CallGate, GatedModel, gated_models
+from crucible_worker.runs.outages import service_of
 from crucible_worker.runs.preparation import Plan, option_path
 from crucible_worker.runs.transcripts import Transcript
 
-__all__ = ["Unloaded", "auxiliary_models_of", "load_auxiliary_models"]
+__all__ = ["Unloaded", "auxiliary_models_of", "load_auxiliary_models", "name_of"]
 
 
 class Unloaded(Model):
@@ -68,9 +69,19 @@ async def load_auxiliary_models(plan: Plan, gate: CallGate) -> Plan:
     return dataclasses.replace(plan, refused=refused, auxiliary_models=auxiliary_models)
 
 
+def name_of(model: Model, plan: Plan, evaluated: ModelRef) -> str:
+    """What a model of a plan is called, of which `evaluated` is evaluated."""
+    for index, models in plan.auxiliary_models.items():
+        evaluator = plan.evaluators[index][1]
+        for name, other in models.items():
+            if other is model and isinstance(evaluator, HasAuxiliaryModels):
+                return service_of(evaluator.auxiliary_models[name])
+    return service_of(evaluated)
+
+
 async def _error_of_loading(model: Model, gate: CallGate, path: str) -> BridgeError | None:
     try:
-        await gate.call(model.load)
+        await gate.call(model.load, model=model)
     except Cancelled:
         raise
     except BridgeError as error:

@@ -1,9 +1,13 @@
-"""Every model call of an evaluation passes this gate: counted, retried within a budget, refused after the end."""
+"""Every model call of an evaluation passes this gate: counted, retried within a budget, refused after the end.
+
+While a model does not answer at all, its calls wait here; see `outages`.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import random
+import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -16,6 +20,7 @@ from crucible_worker.backends.base import Capability, Model, Reading, Rendered, 
 from crucible_worker.backends.distributions import Measured, impossible, refuse_impossible
 from crucible_worker.backends.metering import Meter
 from crucible_worker.backends.wrapping import WrappedModel
+from crucible_worker.runs.outages import ModelOutages
 from crucible_worker.runs.transcripts import CallListener, Transcript
 
 __all__ = [
@@ -30,14 +35,17 @@ __all__ = [
 
 ATTEMPTS_PER_CALL = 6
 """Tries of one call at most, the first included."""
+EARLY_ATTEMPT = 2
+"""The try after which it is asked for the first time whether the model is available at all; again after the last one.
+"""
 MISFITS_PER_CALL = 2
 """Answers of one call at most that arrive and cannot be used: each is generated, and paid for, and the next one is
 mostly alike."""
 RETRY_SHARE = 0.3
-"""Retries of a whole attempt, as a share of its samples, or of their calls if these are more: a backend that is down is
-not called for ever."""
+"""Retries of a whole attempt, as a share of its samples, or of their calls if these are more: those after answers that
+cannot be used, and all of a model whose outages are not waited for."""
 MIN_RETRIES = 10
-"""Retries that an attempt has at least."""
+"""Such retries that an attempt has at least."""
 BACKOFF_SECONDS = 0.1
 """Seconds before the first retry; doubled each time, and drawn uniformly between half of that and all of it."""
 MAX_BACKOFF_SECONDS = 5.0
@@ -49,8 +57,10 @@ T = TypeVar("T")
 class CallGate:
     """The gate of one attempt at an evaluation."""
 
-    def __init__(self, samples: int) -> None:
-        """Open, with a retry budget for so many samples."""
+    def __init__(self, samples: int, outages: ModelOutages | None = None) -> None:
+        """Open, with a retry budget for so many samples; without `outages` no call waits for a model."""
+        self.outages = outages
+        """The models that do not answer."""
         self.samples = samples
         """Number of samples, as far as they are counted."""
         self.asking = 0
@@ -66,6 +76,8 @@ class CallGate:
     def close(self) -> None:
         """Let no further call through; calls under way may finish, and their answers are discarded."""
         self._closed = True
+        if self.outages is not None:
+            self.outages.close()
 
     async def call(
         self,
@@ -74,6 +86,7 @@ class CallGate:
         options: Mapping[str, Any] | None = None,
         counter: GatedModel | None = None,
         seconds_left: Callable[[], float | None] | None = None,
+        model: Model | None = None,
     ) -> T:
         """Make a call; retry it if its error is retryable.
 
@@ -83,6 +96,7 @@ class CallGate:
             options: what it takes by name.
             counter: counts each try, before it is made.
             seconds_left: returns the seconds until the caller gives up; None if it does not.
+            model: the model that is called; while it does not answer at all, the call waits, see `outages`.
 
         Raises:
             Cancelled: the gate is closed.
@@ -91,26 +105,40 @@ class CallGate:
         """
         if counter is not None:
             self._calls += 1
+        outages = None if model is None else self.outages
         attempt = misfits = 0
         while True:
+            if outages is not None and model is not None and outages.now:
+                await outages.over(model)
             attempt += 1
             if self._closed:
                 raise Cancelled("the evaluation has ended")
             if counter is not None:
                 counter.calls += 1
+            began = time.monotonic()
             try:
-                if options is None:
-                    return await function(*arguments)
-                return await function(*arguments, **options)
+                answer = await function(*arguments) if options is None else await function(*arguments, **options)
             except BridgeError as error:
-                misfits += error.reason == Reason.BACKEND_ANSWER
-                last = attempt == ATTEMPTS_PER_CALL or misfits == MISFITS_PER_CALL
-                if not error.retryable or last or self._is_spent:
+                if not error.retryable:
                     raise
+                misfit = error.reason == Reason.BACKEND_ANSWER
+                misfits += misfit
+                budgeted = misfit or outages is None
                 wait = _backoff(attempt) if error.retry_after is None else error.retry_after
                 left = None if seconds_left is None else seconds_left()
-                if error.retry_after is not None and left is not None and wait >= left:
+                late = error.retry_after is not None and left is not None and wait >= left
+                last = attempt == ATTEMPTS_PER_CALL or misfits == MISFITS_PER_CALL or (budgeted and self._is_spent)
+                # A limit of the rate is usual; anything else that a repeated call gets may be an outage.
+                early = attempt == EARLY_ATTEMPT and error.reason != Reason.BACKEND_RATE_LIMITED
+                asks = not misfit and (last or late or early)
+                if asks and outages is not None and model is not None and await outages.began(model, error, began):
+                    attempt = misfits = 0
+                    continue
+                if last:
+                    raise
+                if late and left is not None:
                     raise _too_late(error, wait, left) from error
+                self._retries += budgeted
             except asyncio.CancelledError:
                 task = asyncio.current_task()
                 if task is not None and task.cancelling():
@@ -119,7 +147,11 @@ class CallGate:
                     # Our task was not cancelled: the backend's connection was closed during the call, as grpc.aio does.
                     raise BackendError("the backend cancelled the call", reason=Reason.BACKEND_CANCELLED) from None
                 wait = _backoff(attempt)
-            self._retries += 1
+                self._retries += 1
+            else:
+                if outages is not None and model is not None:
+                    outages.answered(model)
+                return answer
             await asyncio.sleep(wait)
 
     @property
@@ -156,7 +188,7 @@ class GatedModel(WrappedModel):
     """
 
     __slots__ = (
-        *("_answered", "_counts", "_gate", "_listener", "_reading", "_seconds_left", "_tokenizer"),
+        *("_answered", "_counts", "_gate", "_listener", "_reading", "_seconds_left", "_tokenizer", "_unmetered"),
         *("calls", "meter", "resolved_renderer"),
     )
 
@@ -184,6 +216,7 @@ class GatedModel(WrappedModel):
         self.meter = meter = Meter()
         """Usage of the calls that got an answer, including their failed tries."""
         metered = model.metered(meter)
+        self._unmetered = model
         self._model = model if metered is None else metered
         self._counts = metered is None
         self._gate, self._answered, self._listener = gate, answered, listener
@@ -204,7 +237,9 @@ class GatedModel(WrappedModel):
         """The model's tokenizer; its calls wait at the gate as the model's do."""
         found = self._tokenizer
         if found is None and (tokenizer := self._model.tokenizer) is not None:
-            found = self._tokenizer = _GatedTokenizer(self._gate, tokenizer, self._listener, self._reading)
+            found = self._tokenizer = _GatedTokenizer(
+                self._gate, self._unmetered, tokenizer, self._listener, self._reading
+            )
         return found
 
     async def _through(
@@ -219,7 +254,7 @@ class GatedModel(WrappedModel):
             asked = listener.asked(prompt)
         self._gate.asking += 1
         try:
-            answer = await self._gate.call(method, arguments, options, self, self._seconds_left)
+            answer = await self._gate.call(method, arguments, options, self, self._seconds_left, self._unmetered)
         finally:
             self._gate.asking -= 1
         if self._answered is not None:
@@ -336,10 +371,12 @@ _LOGPROBS: Mapping[Capability, Callable[[Any], Iterable[float]]] = {
 class _GatedTokenizer(Tokenizer):
     """Retried like a call of the model, as it may live in the same process, but not counted as one."""
 
-    __slots__ = ("_gate", "_listener", "_reading", "_tokenizer")
+    __slots__ = ("_gate", "_listener", "_model", "_reading", "_tokenizer")
 
-    def __init__(self, gate: CallGate, tokenizer: Tokenizer, listener: CallListener | None, reading: Reading) -> None:
-        self._gate, self._listener, self._reading = gate, listener, reading
+    def __init__(
+        self, gate: CallGate, model: Model, tokenizer: Tokenizer, listener: CallListener | None, reading: Reading
+    ) -> None:
+        self._gate, self._model, self._listener, self._reading = gate, model, listener, reading
         self._tokenizer = tokenizer.with_special_tokens() if reading.special_tokens else tokenizer
 
     @property
@@ -360,49 +397,57 @@ class _GatedTokenizer(Tokenizer):
         return self._tokenizer.has_chat_template
 
     async def encode(self, text: str) -> Sequence[int]:
-        tokens = await self._gate.call(self._tokenizer.encode, (text,))
+        tokens = await self._call(self._tokenizer.encode, (text,))
         if self._listener is not None:
             self._listener.encoded(text, tokens)
         return tokens
 
     async def encode_continuation(self, text: str) -> Sequence[int]:
-        return await self._gate.call(self._tokenizer.encode_continuation, (text,))
+        return await self._call(self._tokenizer.encode_continuation, (text,))
 
     async def encode_all(self, texts: Sequence[str], *, continuations: bool = False) -> Sequence[Sequence[int]]:
-        encoded = await self._gate.call(self._tokenizer.encode_all, (texts,), {"continuations": continuations})
+        encoded = await self._call(self._tokenizer.encode_all, (texts,), {"continuations": continuations})
         if not continuations and self._listener is not None:
             for text, tokens in zip(texts, encoded):
                 self._listener.encoded(text, tokens)
         return encoded
 
     async def tokenize(self, texts: Sequence[str], *, add_special_tokens: bool) -> Sequence[Sequence[int]]:
-        return await self._gate.call(self._tokenizer.tokenize, (texts,), {"add_special_tokens": add_special_tokens})
+        return await self._call(self._tokenizer.tokenize, (texts,), {"add_special_tokens": add_special_tokens})
 
     async def encode_chat(self, messages: Sequence[ChatMessage], *, generation_prompt: bool) -> Sequence[int]:
         tokenizer, listener, options = self._tokenizer, self._listener, {"generation_prompt": generation_prompt}
         if listener is not None and type(tokenizer).render_chat is not Tokenizer.render_chat:
             return (await self.render_chat(messages, generation_prompt=generation_prompt)).tokens
-        tokens = await self._gate.call(tokenizer.encode_chat, (messages,), options)
+        tokens = await self._call(tokenizer.encode_chat, (messages,), options)
         if listener is not None:
             listener.encoded(Conversation(tuple(messages)), tokens)
         return tokens
 
     async def render_chat(self, messages: Sequence[ChatMessage], *, generation_prompt: bool) -> Rendered:
         options = {"generation_prompt": generation_prompt}
-        return self._record(messages, await self._gate.call(self._tokenizer.render_chat, (messages,), options))
+        return self._record(messages, await self._call(self._tokenizer.render_chat, (messages,), options))
 
     async def decode(self, tokens: Sequence[int]) -> str:
-        return await self._gate.call(self._tokenizer.decode, (tokens,))
+        return await self._call(self._tokenizer.decode, (tokens,))
 
     async def show(self, tokens: Sequence[int]) -> str:
-        return await self._gate.call(self._tokenizer.show, (tokens,))
+        return await self._call(self._tokenizer.show, (tokens,))
 
     async def render_cookbook(
         self, renderer: str, messages: Sequence[ChatMessage], *, train_on: str | None = None
     ) -> Rendered:
         options = {"train_on": train_on}
-        rendered = await self._gate.call(self._tokenizer.render_cookbook, (renderer, messages), options)
+        rendered = await self._call(self._tokenizer.render_cookbook, (renderer, messages), options)
         return self._record(messages, rendered)
+
+    async def _call(
+        self,
+        function: Callable[..., Awaitable[T]],
+        arguments: tuple[Any, ...],
+        options: Mapping[str, Any] | None = None,
+    ) -> T:
+        return await self._gate.call(function, arguments, options, model=self._model)
 
     def _record(self, messages: Sequence[ChatMessage], rendered: Rendered) -> Rendered:
         if self._listener is not None:

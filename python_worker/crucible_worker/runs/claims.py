@@ -13,7 +13,7 @@ from crucible_bridge.errors import AlreadyExists, FailedPrecondition, InternalEr
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluateRequest, EvaluationState, Verdict
 from crucible_worker.fingerprints import same
-from crucible_worker.runs import lifecycle, run_events
+from crucible_worker.runs import lifecycle, run_events, waits
 from crucible_worker.runs.evaluation_owners import EvaluationOwners
 from crucible_worker.runs.journal import Transaction
 from crucible_worker.runs.journal.queries import Reads, Row, find, find_by_number, find_rendering
@@ -267,6 +267,7 @@ def _record_large_parts(transaction: Transaction, number: int, request: Evaluate
 
 def _take_over(transaction: Transaction, row: Row, request: EvaluateRequest, worker_id: str) -> Row:
     record_rules(transaction, row.number, row.attempt + 1)
+    waits.clear(transaction, row.number)
     first = request_from_record(row.request, row.apart)
     _record_large_parts(
         transaction, row.number, dataclasses.replace(first, record=request.record, log_to=request.log_to)

@@ -30,9 +30,11 @@ class Ending(enum.Enum):
     JOURNAL = enum.auto()
     LEFT = enum.auto()
     """The caller that has the model has disconnected."""
+    OUTAGE = enum.auto()
+    """A model did not answer for too long."""
 
 
-INTERRUPTS = (Ending.DRAIN, Ending.JOURNAL, Ending.LEFT)
+INTERRUPTS = (Ending.DRAIN, Ending.JOURNAL, Ending.LEFT, Ending.OUTAGE)
 """Those that end only the attempt: the evaluation can be resumed."""
 
 

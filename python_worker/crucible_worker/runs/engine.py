@@ -41,8 +41,9 @@ from crucible_worker.backends.base import Model
 from crucible_worker.backends.orchestrator import Caller
 from crucible_worker.fingerprints import is_full
 from crucible_worker.limits import WorkerLimits
-from crucible_worker.runs import claims, lifecycle
+from crucible_worker.runs import claims, lifecycle, waits
 from crucible_worker.runs.alone_run import AloneRun
+from crucible_worker.runs.auxiliary_models import name_of
 from crucible_worker.runs.calls import CallGate
 from crucible_worker.runs.controls import Control, control_of
 from crucible_worker.runs.endings import INTERRUPTS, Ending, Stopped, stopped_by
@@ -53,6 +54,7 @@ from crucible_worker.runs.journal import Journal, JournalUnavailable, Transactio
 from crucible_worker.runs.journal.owned import OwnersJournal
 from crucible_worker.runs.journal.queries import Row, runs_before, spent_before, spent_by
 from crucible_worker.runs.leased_items import DEAD_CHECK_SECONDS, PARTS_PAUSE_SECONDS
+from crucible_worker.runs.outages import ModelOutages, Outage, gone
 from crucible_worker.runs.parts_run import PartsRun, is_shareable
 from crucible_worker.runs.phases import Phase
 from crucible_worker.runs.preparation import Plan, Prepare
@@ -135,8 +137,12 @@ class Attempt:
             since=received,
         )
         self._deadline: asyncio.TimerHandle | None = None
-        self._gate = CallGate(row.total) if continues is None else continues.samples.gate
         self._alarms = Alarms()
+        if continues is None:
+            outages = ModelOutages(self, self._alarms, seconds=limits.outage_seconds, name_of=self._name_of)
+            self._gate = CallGate(row.total, outages)
+        else:
+            self._gate = continues.samples.gate
         self._comparing: asyncio.Task[None] | None = None
         self._stopped: asyncio.Future[Stopped] = asyncio.get_running_loop().create_future()
         self._spent = Spent()
@@ -176,6 +182,38 @@ class Attempt:
     def ending(self) -> Ending | None:
         """What stopped it, if anything did."""
         return self._stopped.result().ending if self._stopped.done() else None
+
+    def model_away(self, outage: Outage) -> None:
+        """See `OutageListener`."""
+        number, away, error = self.row.number, [one.waiting_for for one in self._away], outage.message
+        self._write(lambda transaction: waits.begin(transaction, number, away, error))
+
+    def model_back(self, outage: Outage) -> None:
+        """See `OutageListener`."""
+        if self._run is not None:  # an outage is no stall
+            self._run.samples.progressed()
+        number, others = self.row.number, [other.waiting_for for other in self._away]
+        self._write(lambda transaction: waits.end(transaction, number, outage.waiting_for, others))
+
+    def model_gone(self, outage: Outage) -> None:
+        """See `OutageListener`."""
+        self.stop(Ending.OUTAGE, gone(outage, self._limits.outage_seconds))
+
+    @property
+    def _away(self) -> Sequence[Outage]:
+        return () if self._gate.outages is None else tuple(self._gate.outages.now.values())
+
+    def _name_of(self, model: Model) -> str:
+        """What a model of the plan is called."""
+        return name_of(model, self._plan, self._request.model)
+
+    def _write(self, write: Callable[[Transaction], None]) -> None:
+        """Write beside the work; an error of the journal ends the attempt."""
+        self._journal.submit(write).add_done_callback(self._written)
+
+    def _written(self, written: asyncio.Future[None]) -> None:
+        if not written.cancelled() and (error := written.exception()) is not None:
+            self.fail(error)
 
     def start(self, on_finished: Callable[[], object]) -> None:
         """Begin; `on_finished` is called just before `finished` is set."""
@@ -465,7 +503,7 @@ class Attempt:
             await asyncio.sleep(min(PROGRESS_SECONDS, self._stall_seconds / 4))
             now, done, questions = time.monotonic(), self._done, self._counted
             active_ns, number = self._active_ns(), self.row.number
-            stalls = self._last_progress and not self._throttle.paused
+            stalls = self._last_progress and not self._throttle.paused and not self._away
             if stalls and now - self._last_progress > self._stall_seconds:
                 message = (
                     f"no sample was done and no model answered for stall_timeout_ms, {self._stall_seconds * 1000:.0f}"
@@ -570,9 +608,13 @@ class Attempt:
         locks, row, problem = self._locks, self.row, stopped.problem
         active_ns, usage, engine = self._active_ns(), self._spent.usage, self._engine
         if stopped.ending in INTERRUPTS:
-            return lambda transaction: lifecycle.interrupt(
-                transaction, locks, row, active_ns, problem.message, usage=usage, engine=engine
-            )
+
+            def interrupt(transaction: Transaction) -> None:
+                if stopped.ending is Ending.OUTAGE:
+                    waits.put_off(transaction, row.number)
+                lifecycle.interrupt(transaction, locks, row, active_ns, problem.message, usage=usage, engine=engine)
+
+            return interrupt
         cancelled = stopped.ending in (Ending.CANCEL, Ending.DEADLINE)
         state = EvaluationState.CANCELLED if cancelled else EvaluationState.FAILED
         return lambda transaction: lifecycle.end(

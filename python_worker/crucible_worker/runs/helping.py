@@ -22,7 +22,7 @@ from crucible_worker.alarms import Alarms
 from crucible_worker.faults import logged
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs import claims, lifecycle
-from crucible_worker.runs.auxiliary_models import Unloaded
+from crucible_worker.runs.auxiliary_models import Unloaded, name_of
 from crucible_worker.runs.caller_parts import refuse_without_caller
 from crucible_worker.runs.calls import CallGate
 from crucible_worker.runs.controls import Control, control_of
@@ -33,6 +33,7 @@ from crucible_worker.runs.journal import Journal, JournalUnavailable, Transactio
 from crucible_worker.runs.journal.queries import Reads, Row, find_by_number
 from crucible_worker.runs.journal.records import request_from_record
 from crucible_worker.runs.leased_items import DEAD_CHECK_SECONDS, PARTS_PAUSE_SECONDS
+from crucible_worker.runs.outages import ModelOutages, Outage, gone
 from crucible_worker.runs.parts_run import PartsRun
 from crucible_worker.runs.preparation import Plan, Preparer
 from crucible_worker.runs.rules import refuse_other_rules
@@ -88,7 +89,11 @@ class Help:
         """Set it to let the samples at work end, and leave."""
         self._journal, self._owners, self._row, self._request, self._plan = journal, owners, row, request, plan
         self._limits, self._worker_id, self._lead = limits, worker_id, lead
-        self._gate, self._alarms = CallGate(row.total), Alarms()
+        self._alarms = Alarms()
+        outages = ModelOutages(
+            self, self._alarms, seconds=limits.outage_seconds, name_of=lambda model: name_of(model, plan, request.model)
+        )
+        self._gate = CallGate(row.total, outages)
         self._over = asyncio.Event()
         self._share: PartsRun | None = None
         self._attempt: Attempt | None = None
@@ -109,6 +114,23 @@ class Help:
     def stop(self) -> None:
         """End it at once; what is not done goes back."""
         self._over.set()
+
+    def model_away(self, outage: Outage) -> None:
+        """See `OutageListener`: the lead records it, once it finds so itself."""
+        if self._attempt is not None:
+            self._attempt.model_away(outage)
+
+    def model_back(self, outage: Outage) -> None:
+        """See `OutageListener`."""
+        if self._attempt is not None:
+            self._attempt.model_back(outage)
+
+    def model_gone(self, outage: Outage) -> None:
+        """See `OutageListener`: what is not done goes back."""
+        if self._attempt is not None:
+            self._attempt.model_gone(outage)
+        else:
+            self._leaves(gone(outage, self._limits.outage_seconds))
 
     async def run(self) -> None:
         """Help until the evaluation has ended, or something stops this.

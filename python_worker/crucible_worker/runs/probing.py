@@ -37,7 +37,7 @@ async def probe_likelihoods(plan: Plan, gate: CallGate) -> Plan:
     if not asking or tokens is None or Capability.PROBE not in model.capabilities:
         return plan
     try:
-        await gate.call(model.probe_logprobs, (tokens,))
+        await gate.call(model.probe_logprobs, (tokens,), model=model)
     except FailedPrecondition as error:
         refused: dict[int, Problem] = {**plan.refused, **dict.fromkeys(asking, problem_of(error))}
         return dataclasses.replace(plan, refused=refused)

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from crucible_bridge.events import Event, EventKind
+from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
 from crucible_bridge.types import (
     EvaluateRequest,
     EvaluationState,
@@ -74,9 +75,10 @@ def interrupt(row: Row, cause: str) -> Event:
     )
 
 
-def paused(row: Row, kind: EventKind) -> Event:
-    """EVALUATION_PAUSED, or EVALUATION_RESUMED at the end of a pause."""
-    return _event(row, kind, measurements=_how_far(row))
+def paused(row: Row, kind: EventKind, reason: str = "") -> Event:
+    """EVALUATION_PAUSED, or EVALUATION_RESUMED at its end; without a reason if a caller has asked for it."""
+    metadata = {"reason": shorten(reason, MAX_PROBLEM_BYTES)} if reason else {}
+    return _event(row, kind, measurements=_how_far(row), metadata=metadata)
 
 
 def concurrency(row: Row, now: int, previous: int | None) -> Event:

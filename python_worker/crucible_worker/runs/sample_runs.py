@@ -302,7 +302,7 @@ async def get_ready(
         BridgeError: the model cannot be loaded.
         JournalUnavailable: the journal cannot be written.
     """
-    await gate.call(plan.model.load)
+    await gate.call(plan.model.load, model=plan.model)
     await plan.model.find_engine()
     ready = await probe_likelihoods(await load_auxiliary_models(plan, gate), gate)
     await record_weights(ready, gate)

@@ -23,7 +23,7 @@ async def record_weights(plan: Plan, gate: CallGate) -> None:
         BridgeError: the weights of a model cannot be found out.
     """
     for model in plan.models:
-        await gate.call(model.record_weights)
+        await gate.call(model.record_weights, model=model)
 
 
 async def confirm_weights(plan: Plan, gate: CallGate) -> None:
@@ -34,4 +34,4 @@ async def confirm_weights(plan: Plan, gate: CallGate) -> None:
         BridgeError: those of a model cannot be found out.
     """
     for model in plan.models:
-        await gate.call(model.confirm_weights)
+        await gate.call(model.confirm_weights, model=model)

@@ -114,6 +114,7 @@ defmodule CrucibleBridge.Error.Reason do
           | :model_failed
           | :model_not_found
           | :model_not_open
+          | :model_outage
           | :model_refused
           | :nan_logprob
           | :needs_caller
@@ -250,10 +251,10 @@ defmodule CrucibleBridge.Error.Reason do
     item_timeout journal_damaged journal_unreadable journal_unusable journal_unwritable
     journal_version logger_option logits_not_finite malformed_file malformed_json malformed_line
     malformed_message malformed_reply message_too_large metadata_not_recorded missing_client
-    missing_token model_changed model_failed model_not_found model_not_open model_refused
-    nan_logprob needs_caller not_cached not_ended not_finite not_found not_passable not_scored
-    not_started no_adapter_config no_backend no_chat_template no_cookbook_tokenizer no_data_root
-    no_evaluator_finished no_grading_pool no_greedy_tokens no_inspect_tasks no_judge
+    missing_token model_changed model_failed model_not_found model_not_open model_outage
+    model_refused nan_logprob needs_caller not_cached not_ended not_finite not_found not_passable
+    not_scored not_started no_adapter_config no_backend no_chat_template no_cookbook_tokenizer
+    no_data_root no_evaluator_finished no_grading_pool no_greedy_tokens no_inspect_tasks no_judge
     no_longer_retained no_model_config no_model_root no_prefix_token no_prompt no_prompt_logprobs
     no_room_for_dataset no_safetensors no_sandbox no_scores no_such_column no_such_file
     no_target_logprobs no_tokenizer no_tokens no_top_logprobs other_follow other_log other_model
@@ -378,6 +379,7 @@ defmodule CrucibleBridge.Error.Reason do
   no The model or its tokenizer failed; the worker's log has the traceback.
   no No model root has this directory, or a file of it is missing.
   no The model is no longer open in the process that computes it.
+  yes A model did not answer for the worker's outage_seconds, and no attempt begins yet; call again after the time that the error has.
   no The model cannot be loaded; the message says why.
   no A log-probability of the answer is NaN.
   no The caller holds a grader or an environment; call EvaluateWithOrchestratorModel, and name it in its start.

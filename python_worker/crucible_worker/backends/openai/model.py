@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 from urllib.parse import urlsplit
 
-from crucible_bridge.errors import FailedPrecondition, InvalidField
+from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Conversation, ModelInput, SampledSequence, SamplingParams, ServerEngine
 from crucible_worker.backends.base import Model
@@ -24,7 +24,7 @@ from crucible_worker.backends.openai.dialects import Dialects
 from crucible_worker.backends.openai.documents import apart
 from crucible_worker.backends.openai.failures import final
 from crucible_worker.backends.openai.scoring import BYTES_TO_READ, Scorer
-from crucible_worker.backends.openai.served import PROBE_PARAMS, PROBE_TEXT, PROGRAMS, Attempt, Served
+from crucible_worker.backends.openai.served import PROBE_PARAMS, PROBE_TEXT, PROGRAMS, REFUSALS, Attempt, Served
 from crucible_worker.backends.openai.servers import AUTO, CHAT_TEMPLATE, RAW, OpenAIServer
 from crucible_worker.backends.openai.weights import (
     LogprobsOfProbe,
@@ -118,6 +118,25 @@ class RemoteModel(Model):
             BackendError: the server cannot be reached, or refuses the key.
         """
         await self._connection.reach(self._name)
+
+    async def available(self) -> None:
+        """Send the server the shortest request that it accepts; it is none of any sample, and counts in no usage.
+
+        Raises:
+            BackendError: it does not answer, or with an error that may pass.
+        """
+        for attempt in self._attempts():
+
+            async def send(body: dict[str, Any], path: str = attempt.path) -> dict[str, Any]:
+                return await self._connection.ask(path, body, self._name, tokens=1)
+
+            try:
+                await self._connection.dialects.of(self._name).ask({**attempt.body, "max_tokens": 1}, send)
+            except BridgeError as error:
+                if error.reason in REFUSALS:  # it accepts no such request, and answers
+                    continue
+                raise
+            return
 
     @property
     def confirms_weights(self) -> bool:

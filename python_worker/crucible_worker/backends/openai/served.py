@@ -28,6 +28,7 @@ __all__ = [
     "PROBE_SECONDS",
     "PROBE_TEXT",
     "PROGRAMS",
+    "REFUSALS",
     "Attempt",
     "Listed",
     "Look",
@@ -56,7 +57,7 @@ _MAX_FINGERPRINTS = 4
 _MAX_NAMES = 4
 """Likewise of names of models."""
 
-_REFUSALS = frozenset({Reason.BACKEND_REFUSED, Reason.UNKNOWN_MODEL})
+REFUSALS = frozenset({Reason.BACKEND_REFUSED, Reason.UNKNOWN_MODEL})
 """Errors of a server that does not accept a form of the probe; one without its path answers as one without the model.
 """
 
@@ -241,7 +242,7 @@ class Served:
                 self.answered(document)
                 answer = attempt.read(document, self._server)
             except BridgeError as error:
-                if error.reason not in _REFUSALS:
+                if error.reason not in REFUSALS:
                     return _Probed(problem=problem_of(error))
                 refused = error
                 continue

@@ -75,6 +75,16 @@ class ServedModel(Model):
             self._tokenizer.drop()  # it may be available now
         await self._tokenizer.get()
 
+    async def available(self) -> None:
+        """Have the service generate a token, if the model does; it is none of any sample.
+
+        Raises:
+            BackendError: it does not answer, or with an error that may pass.
+        """
+        await self.load()
+        if Capability.SAMPLE in self.capabilities:
+            await self.sample(ModelInput.of([1]), SamplingParams(max_tokens=1))
+
     @property
     def capabilities(self) -> frozenset[Capability]:
         """Weights sample; a training state only answers forward passes."""

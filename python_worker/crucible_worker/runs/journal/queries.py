@@ -168,6 +168,10 @@ class Row:
     """How many samples may be at work at once; None if its request says it."""
     rules: int = 1
     """The version of the rules by which it measures; 0 if several did."""
+    waiting_for: str = ""
+    """Models that do not answer, and since when; empty if there is none."""
+    not_before_ns: int = 0
+    """No attempt begins before, because of an outage."""
 
     @property
     def contents_known(self) -> bool:
@@ -188,6 +192,7 @@ def rules_of(table: str) -> str:
 
 
 _CONTROLS = "FROM evaluation_controls AS control WHERE control.number = evaluations.number"
+_WAITS = "FROM evaluation_waits AS wait WHERE wait.number = evaluations.number"
 _ELSEWHERE = {
     "apart": _APART,
     "rendering": _RENDERING,
@@ -195,6 +200,8 @@ _ELSEWHERE = {
     "paused": f"COALESCE((SELECT paused {_CONTROLS}), 0)",
     "concurrency": f"(SELECT concurrency {_CONTROLS})",
     "rules": rules_of("evaluations"),
+    "waiting_for": f"COALESCE((SELECT waiting_for {_WAITS}), '')",
+    "not_before_ns": f"COALESCE((SELECT not_before_ns {_WAITS}), 0)",
 }
 _COLUMNS = ", ".join(_ELSEWHERE.get(field.name, field.name) for field in dataclasses.fields(Row))
 # An evaluation that is being removed has an id that no caller can name, so that queries by id need no condition.
@@ -328,6 +335,7 @@ def evaluation_of(row: Row) -> Evaluation:
         problem=ended.problem,
         rendering=() if row.rendering is None else renderings_from_record(row.rendering).evaluators,
         paused=row.paused and not row.state.terminal,
+        waiting_for="" if row.state.terminal else row.waiting_for,
         concurrency=row.concurrency,
         rules_version=row.rules,
     )

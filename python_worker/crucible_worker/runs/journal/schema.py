@@ -195,6 +195,21 @@ CREATE TRIGGER IF NOT EXISTS evaluation_controls_go AFTER DELETE ON evaluations
 BEGIN
     DELETE FROM evaluation_controls WHERE number = OLD.number;
 END;
+-- Evaluations whose models did not answer at some time: no row if they always did.
+--   number: of the evaluation
+--   waiting_for: what it waits for, and since when; empty if it does not
+--   outages: attempts in a row that an outage has interrupted
+--   not_before_ns: no attempt begins before
+CREATE TABLE IF NOT EXISTS evaluation_waits (
+    number INTEGER PRIMARY KEY,
+    waiting_for TEXT NOT NULL,
+    outages INTEGER NOT NULL,
+    not_before_ns INTEGER NOT NULL
+);
+CREATE TRIGGER IF NOT EXISTS evaluation_waits_go AFTER DELETE ON evaluations
+BEGIN
+    DELETE FROM evaluation_waits WHERE number = OLD.number;
+END;
 -- The rules by which evaluations measure: no row if the releases before this table began it, by version 1. Releases
 -- that do not know the table do not name their attempt in it.
 --   number: of the evaluation
