@@ -151,7 +151,8 @@ def grade(
 @contextlib.contextmanager
 def _opened(source: Path, output: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
     """The input as it is on disk, and its text."""
-    from crucible_bridge.errors import InvalidField
+    from crucible_bridge.errors import FailedPrecondition, InvalidField
+    from crucible_bridge.reasons import Reason
     from crucible_worker.runs.text_files import text_file
 
     if output.exists() and source.exists() and output.samefile(source):
@@ -160,7 +161,12 @@ def _opened(source: Path, output: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
         file = source.open("rb")
     except OSError as error:
         raise InvalidField("--input", f"{source} cannot be read: {error.strerror}") from None
-    with file, text_file(file, "--input") as text:
+    with contextlib.ExitStack() as opened:
+        opened.enter_context(file)
+        try:
+            text = opened.enter_context(text_file(file, "--input"))
+        except OSError as error:
+            raise FailedPrecondition(f"--input: cannot be read: {error.strerror}", reason=Reason.UNREADABLE) from error
         yield file, text
 
 

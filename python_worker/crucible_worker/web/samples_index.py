@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from crucible_bridge.types import SampleResult, Verdict
 from crucible_worker.reports.distributions import Distributions
 from crucible_worker.reports.metadata_fields import MetadataFields
-from crucible_worker.reports.plain import plain, replace_surrogates
+from crucible_worker.reports.plain import replace_surrogates
 from crucible_worker.reports.samples import row_as_data, searched_text
 
 if TYPE_CHECKING:
@@ -346,9 +346,15 @@ FIRST_LOOK_SECONDS = 1.0
 
 def _stored(evaluation_id: str, position: int, sample: SampleResult, token: str) -> tuple[Any, ...]:
     row = row_as_data(position, sample)
-    metadata = {} if sample.sample is None else dict(sample.sample.metadata)
+    metadata = {} if sample.sample is None else sample.sample.metadata
+    compared = {_compared(key): _compared(value) for key, value in metadata.items()}
     words = replace_surrogates(searched_text(sample)).casefold()
-    return (evaluation_id, *(row[name] for name in _ROW), json.dumps(plain(metadata)), words, token)
+    return (evaluation_id, *(row[name] for name in _ROW), json.dumps(compared), words, token)
+
+
+def _compared(text: str) -> str:
+    """A text as SQLite compares it: without half surrogate pairs, and without NUL, at which texts from its JSON end."""
+    return replace_surrogates(text).replace("\0", "\ufffd")
 
 
 def _store(connection: sqlite3.Connection, rows: Sequence[tuple[Any, ...]]) -> None:
@@ -377,7 +383,7 @@ def _search(connection: sqlite3.Connection, evaluation_id: str, query: SampleQue
         values["search"] = replace_surrogates(query.search).casefold()
     for n, (key, value) in enumerate(query.where.items()):
         conditions.append(f"EXISTS (SELECT 1 FROM json_each(metadata) WHERE key = :key{n} AND value = :value{n})")
-        values |= {f"key{n}": replace_surrogates(key), f"value{n}": replace_surrogates(value)}
+        values |= {f"key{n}": _compared(key), f"value{n}": _compared(value)}
     matching = f"FROM samples WHERE {' AND '.join(conditions)}"
     column = _SORTS[query.sort]
     order = f"{column} IS NULL, {column} {'DESC' if query.descending else 'ASC'}, n"
