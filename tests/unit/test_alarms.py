@@ -175,3 +175,28 @@ async def test_closed_alarms_end_nothing(monkeypatch: pytest.MonkeyPatch):
     waiting.cancel()
     await asyncio.wait([waiting])
     assert isinstance(short.exception(), TimeoutError)
+
+
+async def test_no_time_passes_while_it_is_frozen() -> None:
+    """Blocks that began before or meanwhile end later by as long as that; one that is over stays over."""
+    alarms, loop = Alarms(), asyncio.get_running_loop()
+    over = await _begun(alarms.within(SHORT))
+    with pytest.raises(TimeoutError):
+        await over
+    before = await _begun(alarms.within(SHORT))
+    alarms.freeze()
+    alarms.freeze()
+    within = await _begun(alarms.within(SHORT))
+    ended = await _begun(alarms.within(SHORT), asyncio.sleep(0, "done"))
+    frozen = loop.time()
+    await asyncio.wait({before, within}, timeout=10 * SHORT)
+    assert not before.done()
+    assert not within.done()
+    assert await ended == "done"
+
+    alarms.go_on()
+    alarms.go_on()
+    for task in (before, within):
+        with pytest.raises(TimeoutError):
+            await task
+    assert loop.time() - frozen >= 11 * SHORT

@@ -32,6 +32,7 @@ _LISTED = (
     "step",
     "state",
     "paused",
+    "waiting_for",
     "model",
     "dataset",
     "labels",

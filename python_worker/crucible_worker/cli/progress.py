@@ -207,9 +207,9 @@ def _note(event: Event) -> str:
         case EventKind.EVALUATION_INTERRUPT:
             return "interrupted"
         case EventKind.EVALUATION_PAUSED:
-            return "paused"
+            return event.metadata.get("reason", "paused")
         case EventKind.EVALUATION_RESUMED:
-            return "resumed"
+            return event.metadata.get("reason", "resumed")
         case EventKind.EVALUATION_CONCURRENCY:
             return f"concurrency {event.measurements.get('concurrency', 0):,.0f}"
         case EventKind.EVALUATION_STOP:

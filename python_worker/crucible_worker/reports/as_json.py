@@ -68,6 +68,7 @@ def _evaluation(evaluation: Evaluation) -> dict[str, Any]:
         "evaluation_id": evaluation.evaluation_id,
         "state": evaluation.state.value,
         "paused": evaluation.paused,
+        "waiting_for": evaluation.waiting_for,
         "run_id": request.run_id,
         "step": request.step,
         "model": format_own_model(request.model),

@@ -79,8 +79,9 @@ def rules_in_words(version: int) -> str:
 
 
 def state_text(evaluation: Evaluation) -> str:
-    """Its state in words: "running, paused"."""
-    return f"{evaluation.state.value}, paused" if evaluation.paused else evaluation.state.value
+    """Its state in words: "running, paused", "running, waits for server lab since 22:57:03 UTC"."""
+    waits = f"waits for {evaluation.waiting_for}" if evaluation.waiting_for else ""
+    return ", ".join(filter(None, (evaluation.state.value, "paused" if evaluation.paused else "", waits)))
 
 
 def _format_engine(engine: ServerEngine | None) -> str:

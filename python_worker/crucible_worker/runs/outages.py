@@ -207,8 +207,10 @@ def gone(outage: Outage, seconds: float) -> Problem:
 def service_of(model: ModelRef) -> str:
     """What answers for a model, as users know it: "server lab", or the model itself."""
     match model:
-        case OpenAIModel() | TinkerModel():
+        case OpenAIModel():
             return f"server {model.server}"
+        case TinkerModel():
+            return f"service {model.service}" if model.service else "the Tinker service"
         case _:
             return f"model {format_own_model(model)}"
 

@@ -91,7 +91,8 @@ function headlines(evaluations) {
 }
 
 function pausedMark(evaluation) {
-  return evaluation.paused ? [" ", stateMark("paused")] : null;
+  const waits = evaluation.waiting_for ? [" ", h("span", { class: "state paused" }, `waits for ${evaluation.waiting_for}`)] : null;
+  return [evaluation.paused ? [" ", stateMark("paused")] : null, waits];
 }
 
 function stateMark(state) {
