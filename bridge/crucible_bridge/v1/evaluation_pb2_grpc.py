@@ -211,8 +211,8 @@ class EvaluationServiceServicer(object):
         PERMISSION_DENIED: OUTSIDE_ROOT, UNREADABLE (data), PATH_OUT_OF_ROOT (model).
         ALREADY_EXISTS: OTHER_SPECIFICATION (with fingerprint, that of the evaluation, requested_fingerprint, and differs:
         the first fields in which they do).
-        FAILED_PRECONDITION: DATASET_CHANGED, MODEL_CHANGED since the start (with fingerprint, present_fingerprint), also
-        of a completed evaluation whose local directory has other files now;
+        FAILED_PRECONDITION: DATASET_CHANGED, MODEL_CHANGED since the start (with fingerprint, present_fingerprint);
+        MODEL_CHANGED also of a completed evaluation whose directory has other files now. FAILED_PRECONDITION:
         RULES_CHANGED: it was begun by other rules (with rules_version, present_rules_version);
         HELD_BY_ORCHESTRATOR (call EvaluateWithOrchestratorModel); NEEDS_CALLER (likewise: a grader or an environment is the
         caller's). FAILED_PRECONDITION: BAD_EVALUATOR, BAD_GRADER (an
