@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -11,11 +12,20 @@ from typing import Any
 import pytest
 
 from crucible_bridge.client import Bridge
-from crucible_bridge.errors import Unavailable
+from crucible_bridge.errors import BackendError, Unavailable
 from crucible_bridge.events import Event, EventKind
-from crucible_bridge.types import EvaluateRequest, Evaluation, EvaluationState, Limits, SamplingParams, Verdict
+from crucible_bridge.types import (
+    EvaluateRequest,
+    Evaluation,
+    EvaluationState,
+    EvaluatorSpec,
+    Limits,
+    SamplingParams,
+    Verdict,
+)
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs import outages, waits
+from crucible_worker.testing import ScriptedModel, run_worker
 from tests.service.evaluation_kit import accuracy, asked, numbered
 from tests.service.openai_kit import Fault, Reply, Request, ScriptedServer, answer, continued, refusal, worker_on
 
@@ -209,3 +219,48 @@ async def test_a_sample_that_always_fails_is_no_outage(tmp_path: Path):
     failed = [one for one in results if one.verdict is Verdict.ERROR]
     assert (len(failed), [result.n_scored for result in ended.results]) == (1, [COUNT - 1])
     assert EventKind.EVALUATION_PAUSED not in {event.kind for event in events}
+
+
+@dataclasses.dataclass(kw_only=True)
+class Dying(ScriptedModel):
+    """Answers some calls; then it is away until it is let come back, as a process that dies again and again."""
+
+    left: int = 3
+    up: asyncio.Event = dataclasses.field(default_factory=asyncio.Event)
+
+    @property
+    def sampling(self) -> Dying:
+        return self
+
+    async def sample(self, *arguments: Any, **named: Any) -> Any:
+        await self.available()
+        self.left -= 1
+        return await super().sample(*arguments, **named)
+
+    async def available(self) -> None:
+        if self.left <= 0 and not self.up.is_set():
+            raise BackendError("has died", reason="BACKEND_DOWN")
+
+
+@pytest.mark.parametrize("dies", ["model", "judge"])
+async def test_a_model_that_dies_again_and_again_is_waited_for(dies: str):
+    """Be it evaluated or a judge: another model that answers meanwhile does not end the wait."""
+    answers = '{"right": {"score": 10, "reason": "so"}}'
+    models = {
+        "m": Dying() if dies == "model" else ScriptedModel(),
+        "j": Dying(answer=lambda _: answers) if dies == "judge" else ScriptedModel(answer=lambda _: answers),
+    }
+    criteria = [{"name": "right", "description": "It is right."}]
+    judged = EvaluatorSpec(kind="rubric", options={"judge": "embedded:j", "criteria": criteria})
+    request = asked(evaluators=[judged], dataset=numbered(COUNT), limits=Limits(concurrency=4))
+    async with run_worker(models) as worker:
+        await worker.bridge.evaluation.start_evaluation(request)
+        name = "m" if dies == "model" else "j"
+        await until(worker.bridge, "e", lambda found: found.waiting_for.startswith(f"model embedded:{name} since "))
+        dying = models[name]
+        assert isinstance(dying, Dying)
+        dying.up.set()
+        ended = await until(worker.bridge, "e", lambda found: found.state.terminal)
+
+    assert ended.state is EvaluationState.COMPLETED
+    assert [result.n_scored for result in ended.results] == [COUNT]

@@ -510,7 +510,7 @@ class Evaluation:
     the releases before versions were recorded; 0 if attempts of several versions ran its samples.
     """
     waiting_for: str = ""
-    """Models that do not answer at all, and since when: "server lab since 22:57:03 UTC". No sample goes on until
+    """Models that do not answer at all, and since when: "server lab since 22:57:03 UTC". No sample continues until
     they answer. If one does not for the worker's outage_seconds, the evaluation is INTERRUPTED. Empty if all
     answer, and of one that has ended.
     """

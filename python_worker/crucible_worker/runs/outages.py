@@ -2,7 +2,7 @@
 
     12:00:01  call fails, is tried again, fails at its last try
     12:00:04  the model is asked whether it is available: it is not, so an outage begins
-    12:00:04  no call of this model goes on, samples and the evaluation do not run out of time
+    12:00:04  no call of this model continues, and no sample runs out of time
     12:00:13  it is available again: the calls that failed are made again, with all of their tries
 
 If the model is available at 12:00:04, the error is that of the call. An outage that lasts too long interrupts the

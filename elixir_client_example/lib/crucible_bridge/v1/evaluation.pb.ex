@@ -441,6 +441,7 @@ defmodule CrucibleBridge.V1.Evaluation do
   field :paused, 19, type: :bool
   field :concurrency, 20, proto3_optional: true, type: :int32
   field :rules_version, 21, type: :int32, json_name: "rulesVersion"
+  field :waiting_for, 22, type: :string, json_name: "waitingFor"
 end
 
 defmodule CrucibleBridge.V1.EvaluatorRendering.OthersEntry do
