@@ -35,6 +35,8 @@ AUTHORIZATION_KEY = "authorization"
 MAX_RETRY_ATTEMPTS = 4
 """Attempts of a call that may be retried, the first included; they are spread over about a second."""
 
+_UNCOMPRESSED = 1
+# The set of the one algorithm "identity". A compressed message of 3 MB may become 2.4 GB before its size is checked.
 _KEEPALIVE_MS = 60_000
 _KEEPALIVE_TIMEOUT_MS = 20_000
 # gRPC's defaults are one second and two minutes: a client would notice a starting worker long after it serves.
@@ -121,6 +123,7 @@ def channel_options(*, pool: bool = False) -> list[tuple[str, Any]]:
     shrink. Workers are addressed directly, so proxies of the environment are ignored.
     """
     return [
+        ("grpc.compression_enabled_algorithms_bitset", _UNCOMPRESSED),
         ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
         ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
         ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
@@ -138,6 +141,7 @@ def channel_options(*, pool: bool = False) -> list[tuple[str, Any]]:
 def server_options() -> list[tuple[str, Any]]:
     """Options of a worker's server: the same message size, and keepalive that `channel_options` fits."""
     return [
+        ("grpc.compression_enabled_algorithms_bitset", _UNCOMPRESSED),
         ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
         ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
         ("grpc.keepalive_time_ms", _KEEPALIVE_MS),

@@ -37,6 +37,20 @@ async def _interrupts(worker: WorkerProcess, evaluation_id: str) -> list[str]:
     return [event.metadata["cause"] for event in mine if event.kind is EventKind.EVALUATION_INTERRUPT]
 
 
+async def test_a_closed_terminal_ends_nothing(tmp_path: Path):
+    """SIGHUP has no effect, also beyond the time of a drain; SIGTERM ends the worker after it as ever."""
+    async with workshop(tmp_path, _models(tmp_path)) as shop:
+        worker = await shop.start()
+        waiting = asyncio.create_task(worker.bridge.evaluation.evaluate(request("one")))
+        await until(lambda: count_lines(tmp_path / "calls") > 10)
+        worker.process.send_signal(signal.SIGHUP)
+        assert (await waiting).state is EvaluationState.COMPLETED
+        await asyncio.sleep(DRAIN_SECONDS)
+        assert worker.alive
+        worker.terminate()
+        assert await worker.exit_code(DRAIN_SECONDS) == 0
+
+
 @pytest.mark.parametrize("latency", [LATENCY, STUCK_SECONDS])
 async def test_drain_interrupts_what_runs_and_another_start_goes_on(tmp_path, latency):
     """INTERRUPT is the owner's own, the exit code 0, and the next attempt ends as an undisturbed run does."""

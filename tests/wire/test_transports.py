@@ -11,6 +11,7 @@ import grpc.aio
 import pytest
 
 import crucible_bridge
+from crucible_bridge.channel import channel_options
 from crucible_bridge.errors import Unavailable
 from crucible_bridge.types import WorkerInfo
 from crucible_bridge.v1 import worker_pb2, worker_pb2_grpc
@@ -98,3 +99,16 @@ async def test_a_certificate_may_be_for_another_name_than_the_address(
                     await bridge.worker.drain()
     finally:
         await server.stop(None)
+
+
+async def test_a_compressed_request_is_refused_before_it_is_read(worker: CannedWorker, address: str):
+    """A small message may become a thousand times larger: UNIMPLEMENTED, and nothing reaches the service."""
+    worker.replies["GetInfo"] = worker_pb2.GetInfoResponse(worker=worker_pb2.WorkerInfo(worker_id="w", version="1"))
+    options = [option for option in channel_options() if option[0] != "grpc.compression_enabled_algorithms_bitset"]
+    compressed = grpc.aio.insecure_channel(address, options=options, compression=grpc.Compression.Gzip)
+    async with compressed, crucible_bridge.connect(address) as bridge:
+        with pytest.raises(grpc.aio.AioRpcError, match="gzip") as refused:
+            await worker_pb2_grpc.WorkerServiceStub(compressed).GetInfo(worker_pb2.GetInfoRequest())
+        assert refused.value.code() is grpc.StatusCode.UNIMPLEMENTED
+        assert not worker.requests
+        assert await bridge.worker.get_info() == INFO

@@ -139,6 +139,7 @@ def serve(
     # Until the server handles signals itself: a SIGTERM before that ends the process without a traceback.
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: os._exit(0))
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     settings = settings_or_exit(
         config,
         of_worker=True,

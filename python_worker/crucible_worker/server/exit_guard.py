@@ -28,7 +28,10 @@ _ARM = 0
 
 
 class ExitGuard:
-    """Handles SIGTERM and SIGINT, and ends the process with 0: in time, or at once at the second signal."""
+    """Handles SIGTERM and SIGINT, and ends the process with 0: in time, or at once at the second signal.
+
+    SIGHUP is ignored.
+    """
 
     def __init__(self, seconds: float) -> None:
         """Give the process so many seconds after the first signal, or after `arm`."""
@@ -45,6 +48,8 @@ class ExitGuard:
         self.watched = start_watchdog(self._reader, self._seconds + FORCE_SECONDS) is not None
         for number in _SIGNALS:
             signal.signal(number, _do_nothing)
+        # A terminal that is closed ends no worker. A handler would write a byte, and so start the clock.
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
         signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
         atexit.register(_ignore)
         threading.Thread(target=self._run, name="exit-guard", daemon=True).start()
