@@ -1141,6 +1141,13 @@ class Reason(enum.StrEnum):
         _CALL | _END,
         "The model is not what it was when the evaluation started; restore it, or start another evaluation.",
     )
+    DATASET_CHANGED_WHILE_READ = (
+        "DATASET_CHANGED_WHILE_READ",
+        Code.UNAVAILABLE,
+        True,
+        _CALL | _END,
+        "The file of a data set was written while it was read; call again when it is complete.",
+    )
     MODEL_OUTAGE = (
         "MODEL_OUTAGE",
         Code.UNAVAILABLE,

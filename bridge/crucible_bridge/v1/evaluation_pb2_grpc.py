@@ -222,7 +222,7 @@ class EvaluationServiceServicer(object):
         RESOURCE_EXHAUSTED: QUEUE_FULL.
         DEADLINE_EXCEEDED: limits.deadline_ms was over before data set and model were found (with evaluation_id).
         UNAVAILABLE: JOURNAL_UNWRITABLE, JOURNAL_UNREADABLE; HUB_UNREACHABLE (retryable), HUB_READER_DIED,
-        FILE_READER_DIED; MODEL_OUTAGE, of one that a model's outage has interrupted a moment ago (with the time to wait).
+        FILE_READER_DIED, DATASET_CHANGED_WHILE_READ (retryable); MODEL_OUTAGE, of one that a model's outage has interrupted a moment ago (with the time to wait).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

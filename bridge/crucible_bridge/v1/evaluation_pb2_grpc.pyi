@@ -81,7 +81,7 @@ class EvaluationServiceStub:
     RESOURCE_EXHAUSTED: QUEUE_FULL.
     DEADLINE_EXCEEDED: limits.deadline_ms was over before data set and model were found (with evaluation_id).
     UNAVAILABLE: JOURNAL_UNWRITABLE, JOURNAL_UNREADABLE; HUB_UNREACHABLE (retryable), HUB_READER_DIED,
-    FILE_READER_DIED; MODEL_OUTAGE, of one that a model's outage has interrupted a moment ago (with the time to wait).
+    FILE_READER_DIED, DATASET_CHANGED_WHILE_READ (retryable); MODEL_OUTAGE, of one that a model's outage has interrupted a moment ago (with the time to wait).
     """
     EvaluateWithOrchestratorModel: _grpc.StreamStreamMultiCallable[_evaluation_pb2.EvaluateWithOrchestratorModelRequest, _evaluation_pb2.EvaluateWithOrchestratorModelResponse]
     """Runs to the end on what the orchestrator holds: its model, its graders, its environments, or several of them. The
@@ -323,7 +323,7 @@ class EvaluationServiceAsyncStub(EvaluationServiceStub):
     RESOURCE_EXHAUSTED: QUEUE_FULL.
     DEADLINE_EXCEEDED: limits.deadline_ms was over before data set and model were found (with evaluation_id).
     UNAVAILABLE: JOURNAL_UNWRITABLE, JOURNAL_UNREADABLE; HUB_UNREACHABLE (retryable), HUB_READER_DIED,
-    FILE_READER_DIED; MODEL_OUTAGE, of one that a model's outage has interrupted a moment ago (with the time to wait).
+    FILE_READER_DIED, DATASET_CHANGED_WHILE_READ (retryable); MODEL_OUTAGE, of one that a model's outage has interrupted a moment ago (with the time to wait).
     """
     EvaluateWithOrchestratorModel: _aio.StreamStreamMultiCallable[_evaluation_pb2.EvaluateWithOrchestratorModelRequest, _evaluation_pb2.EvaluateWithOrchestratorModelResponse]  # type: ignore[assignment]
     """Runs to the end on what the orchestrator holds: its model, its graders, its environments, or several of them. The
@@ -580,7 +580,7 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
         RESOURCE_EXHAUSTED: QUEUE_FULL.
         DEADLINE_EXCEEDED: limits.deadline_ms was over before data set and model were found (with evaluation_id).
         UNAVAILABLE: JOURNAL_UNWRITABLE, JOURNAL_UNREADABLE; HUB_UNREACHABLE (retryable), HUB_READER_DIED,
-        FILE_READER_DIED; MODEL_OUTAGE, of one that a model's outage has interrupted a moment ago (with the time to wait).
+        FILE_READER_DIED, DATASET_CHANGED_WHILE_READ (retryable); MODEL_OUTAGE, of one that a model's outage has interrupted a moment ago (with the time to wait).
         """
 
     @_abc_1.abstractmethod

@@ -6,6 +6,7 @@ import contextlib
 import dataclasses
 import hashlib
 import itertools
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -13,7 +14,7 @@ from types import MappingProxyType
 import msgpack
 
 from crucible_bridge.arrays import to_tensor
-from crucible_bridge.errors import InvalidField, NotFound
+from crucible_bridge.errors import InvalidField, NotFound, Unavailable
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     BuiltinDataset,
@@ -41,6 +42,8 @@ from crucible_worker.runs.tables.loading import read_table
 
 __all__ = ["BUILTIN_DATASETS", "LoadedDataset", "MalformedSample", "field_of", "load"]
 
+CHANGE_CHECK_SECONDS = 0.5
+"""Seconds between two looks whether a file that is read is being written."""
 _SHOWN_VALUES, _SHOWN_CHARS, _SHOWN_QUERY = 10, 40, 400
 """Limits of the error about a filter that no sample passes: existing values of a key, and characters."""
 
@@ -86,6 +89,7 @@ def load(
             (NO_SUCH_COLUMN), or the limit is below 1.
         NotFound: there is no such file or built-in data set.
         PermissionDenied: the path leads out of the data roots, or the file cannot be read.
+        Unavailable: the file was written while it was read (DATASET_CHANGED_WHILE_READ).
         FailedPrecondition: a file is requested, and the worker has no data root.
         Unavailable: there is no room for the samples (NO_ROOM_FOR_DATASET).
         BridgeError: the hub's data set cannot be loaded; see `runs.hub.loading.read_rows`.
@@ -140,12 +144,52 @@ def _from_file(
     kind, columns = ("jsonl", {}) if isinstance(source, JsonlDataset) else (source.format, source.columns)
     cure = f"name the columns, as in {kind}:PATH?input=question&target=answer"
     rows = RowReader(columns, field=field, cure=cure, typed=kind != FileFormat.CSV)
+    unchanged = _Unchanged(path, field, go_on)
+    go_on = unchanged.go_on
     if isinstance(source, JsonlDataset) or source.format is FileFormat.JSONL:
         noun, lines = "line", read_lines(path, field, rows, go_on)
     else:
         noun, lines = "row", read_table(path, source, rows, go_on)
     with contextlib.closing(lines):
-        return spool(lines, spool_dir, field=field, noun=noun, skip_malformed=dataset.skip_malformed, go_on=go_on)
+        try:
+            return spool(lines, spool_dir, field=field, noun=noun, skip_malformed=dataset.skip_malformed, go_on=go_on)
+        finally:
+            unchanged.check()  # what was read of a file that has changed is no fault of its content
+
+
+class _Unchanged:
+    """Refuses a file that is written while it is read: its samples would be those of no file."""
+
+    def __init__(self, path: Path, field: str, go_on: Callable[[], None]) -> None:
+        self._path, self._field, self._go_on = path, field, go_on
+        self._before, self._next = self._state(), time.monotonic() + CHANGE_CHECK_SECONDS
+
+    def go_on(self) -> None:
+        """Check from time to time: a file that grows may have no end."""
+        self._go_on()
+        if time.monotonic() >= self._next:
+            self.check()
+            self._next = time.monotonic() + CHANGE_CHECK_SECONDS
+
+    def check(self) -> None:
+        """Compare the file's size and time with those of before.
+
+        Raises:
+            Unavailable: they differ (DATASET_CHANGED_WHILE_READ).
+        """
+        if self._state() != self._before:
+            raise Unavailable(
+                "was written while it was read: call again when it is complete",
+                reason=Reason.DATASET_CHANGED_WHILE_READ,
+                field=self._field,
+            )
+
+    def _state(self) -> tuple[int, ...]:
+        try:
+            found = self._path.stat()
+        except OSError:  # it is gone; the part that is open can still be read
+            return ()
+        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _from_hub(

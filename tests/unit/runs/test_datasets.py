@@ -14,7 +14,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField, NotFound, PermissionDenied
+from crucible_bridge.errors import (
+    BridgeError,
+    FailedPrecondition,
+    InvalidField,
+    NotFound,
+    PermissionDenied,
+    Unavailable,
+)
 from crucible_bridge.types import (
     BuiltinDataset,
     ChatMessage,
@@ -22,6 +29,8 @@ from crucible_bridge.types import (
     Dataset,
     Datum,
     Dtype,
+    FileDataset,
+    FileFormat,
     InlineDataset,
     JsonlDataset,
     ModelInput,
@@ -29,7 +38,7 @@ from crucible_bridge.types import (
     Sample,
     Tensor,
 )
-from crucible_worker.runs import jsonl
+from crucible_worker.runs import datasets, jsonl
 from crucible_worker.runs.datasets import BUILTIN_DATASETS, LoadedDataset, MalformedSample, load
 from crucible_worker.runs.journal.packing import pack
 from crucible_worker.runs.jsonl import line_of, read_lines
@@ -602,3 +611,60 @@ def test_what_an_error_shows_of_a_line_is_no_part_of_the_fingerprint(root: Path,
     assert isinstance(loaded.samples[1], MalformedSample)
     assert loaded.samples[1].problem.message == "line 2 is a list, not an object: it reads '[1]'"
     assert loaded.fingerprint == hashlib.sha256(b"".join(map(pack, parts))).hexdigest()
+
+
+def _written(path: Path, how: str) -> None:
+    lines = path.read_bytes().splitlines(keepends=True)
+    match how:
+        case "truncated":
+            os.truncate(path, sum(map(len, lines[: len(lines) // 2])))
+        case "cut in a line":
+            os.truncate(path, path.stat().st_size // 2 - 3)
+        case "appended to":
+            with path.open("ab") as file:
+                file.write(GOOD)
+        case "replaced":
+            other = path.with_name("other")
+            other.write_bytes(b"".join(lines))
+            os.replace(other, path)
+        case _:
+            path.unlink()
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv"])
+@pytest.mark.parametrize("how", ["truncated", "cut in a line", "appended to", "replaced", "removed"])
+def test_a_file_that_is_written_while_it_is_read_is_refused(root: Path, how: str, kind: str) -> None:
+    """What was read are samples of no file: the error is retryable, and no fault of the content."""
+    path = root / f"set.{kind}"
+    line = GOOD if kind == "jsonl" else b"2+2=,4\n"
+    path.write_bytes((b"" if kind == "jsonl" else b"input,target\n") + line * 20_000)
+    calls = 0
+
+    def go_on() -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 100:
+            _written(path, how)
+
+    file = JsonlDataset("set.jsonl") if kind == "jsonl" else FileDataset(path="set.csv", format=FileFormat.CSV)
+    with pytest.raises(Unavailable, match="was written while it was read") as caught:
+        load(Dataset(source=file), data_roots=[root], builtins={}, go_on=go_on)
+
+    assert (caught.value.reason, caught.value.retryable) == ("DATASET_CHANGED_WHILE_READ", True)
+
+
+def test_a_file_that_grows_is_not_read_to_its_end(root: Path, write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer that is as fast as the reader would keep it for ever."""
+    monkeypatch.setattr(datasets, "CHANGE_CHECK_SECONDS", 0.0)
+    path, calls = write(GOOD * 100), 0
+
+    def go_on() -> None:
+        nonlocal calls
+        calls += 1
+        with path.open("ab") as file:
+            file.write(GOOD * 2)
+
+    with pytest.raises(Unavailable, match="was written while it was read"):
+        load(Dataset(source=JsonlDataset(path.name)), data_roots=[root], builtins={}, go_on=go_on)
+
+    assert calls == 1

@@ -47,6 +47,7 @@ defmodule CrucibleBridge.Error.Reason do
           | :client_closed
           | :client_failed
           | :dataset_changed
+          | :dataset_changed_while_read
           | :dataset_not_read
           | :deadline_exceeded
           | :device_not_found
@@ -239,11 +240,11 @@ defmodule CrucibleBridge.Error.Reason do
     backend_refused backend_timeout backend_unauthenticated backend_unreachable bad_backend
     bad_environment bad_evaluator bad_grader bad_group bad_logger bad_score bad_tests beyond_log
     caller_left cancelled chat_template_not_stable checkpoint_changed choice_denied client_closed
-    client_failed dataset_changed dataset_not_read deadline_exceeded device_not_found
-    different_datasets draining duplicate_sample_id empty_dataset environments_closed
-    environment_ended environment_not_started environment_protocol equal_keys error evaluation_ended
-    evaluators_differ evaluator_failed experiment_closed extra_not_installed failed_fast
-    failed_precondition fanout_node fanout_unreachable few_shot_refused file_reader_died
+    client_failed dataset_changed dataset_changed_while_read dataset_not_read deadline_exceeded
+    device_not_found different_datasets draining duplicate_sample_id empty_dataset
+    environments_closed environment_ended environment_not_started environment_protocol equal_keys
+    error evaluation_ended evaluators_differ evaluator_failed experiment_closed extra_not_installed
+    failed_fast failed_precondition fanout_node fanout_unreachable few_shot_refused file_reader_died
     grader_failed grading_closed grading_pool group_too_large held_by_orchestrator held_elsewhere
     host_died host_not_started hub_dataset_refused hub_reader_died hub_unreachable
     impossible_logprobs infinite_logprob inspect_ended inspect_failed inspect_not_started
@@ -312,6 +313,7 @@ defmodule CrucibleBridge.Error.Reason do
   no The client was closed while the call or the stream was open.
   no The Elixir client failed because of a bug.
   no The data set is not what it was when the evaluation started; restore it, or start another evaluation.
+  yes The file of a data set was written while it was read; call again when it is complete.
   no One of the two evaluations ended before it had read its data set.
   - Time ran out; give more time, or less work.
   no The device cannot be used; without one, models compute on the CPU.
