@@ -3,6 +3,7 @@
 import asyncio
 import json
 import math
+from typing import Any
 
 import pytest
 
@@ -84,15 +85,29 @@ async def test_one_call_is_made_a_bounded_number_of_times():
     assert (broken.problem.reason, broken.problem.retryable) == ("BACKEND_DOWN", True)
 
 
-@pytest.mark.parametrize(("count", "budget"), [(20, MIN_RETRIES), (100, 30)])
-async def test_retries_of_an_attempt_have_a_budget(count, budget):
-    """A backend that is down costs one call a sample and the budget, not six calls a sample."""
+async def test_each_sample_has_its_own_tries():
+    """Many that fail do not take the tries of those that come later: these may be answered by then."""
+    count = 20
     async with rig(ScriptedModel(fault=failing(retryable=True, retry_after=0.0))) as r:
         evaluation = await r.evaluation.evaluate(asked(dataset=numbered(count)))
 
-    assert r.model.counts["sample"] == count + budget
+    assert r.model.counts["sample"] == count * ATTEMPTS_PER_CALL
     assert evaluation.results[0].n_errors == count
     assert evaluation.state is EvaluationState.COMPLETED
+
+
+@pytest.mark.parametrize(("count", "budget"), [(20, MIN_RETRIES), (100, 30)])
+async def test_repeated_answers_of_an_attempt_have_a_budget(count: int, budget: int):
+    """A model whose answers cannot be used is asked once a sample, and as often again as the budget says."""
+
+    def fault(call: Any) -> BackendError:
+        return BackendError("says nonsense", reason="BACKEND_ANSWER", retry_after=0.0)
+
+    async with rig(ScriptedModel(fault=fault)) as r:
+        evaluation = await r.evaluation.evaluate(asked(dataset=numbered(count)))
+
+    assert r.model.counts["sample"] == count + min(budget, count)
+    assert evaluation.results[0].n_errors == count
 
 
 async def test_retry_after_is_honoured():

@@ -33,7 +33,7 @@ from crucible_worker.runs.journal import Journal, JournalUnavailable, Transactio
 from crucible_worker.runs.journal.queries import Reads, Row, find_by_number
 from crucible_worker.runs.journal.records import request_from_record
 from crucible_worker.runs.leased_items import DEAD_CHECK_SECONDS, PARTS_PAUSE_SECONDS
-from crucible_worker.runs.outages import ModelOutages, Outage, gone
+from crucible_worker.runs.outages import ModelOutages, Outage
 from crucible_worker.runs.parts_run import PartsRun
 from crucible_worker.runs.preparation import Plan, Preparer
 from crucible_worker.runs.rules import refuse_other_rules
@@ -116,9 +116,14 @@ class Help:
         self._over.set()
 
     def model_away(self, outage: Outage) -> None:
-        """See `OutageListener`: the lead records it, once it finds so itself."""
+        """See `OutageListener`: others may reach it, so this worker leaves, unless it leads."""
         if self._attempt is not None:
             self._attempt.model_away(outage)
+        else:
+            message = f"{outage.name} does not answer: {outage.message}"
+            self._leaves(
+                Problem(reason=Reason.MODEL_OUTAGE, message=shorten(message, MAX_PROBLEM_BYTES), retryable=True)
+            )
 
     def model_back(self, outage: Outage) -> None:
         """See `OutageListener`."""
@@ -126,11 +131,9 @@ class Help:
             self._attempt.model_back(outage)
 
     def model_gone(self, outage: Outage) -> None:
-        """See `OutageListener`: what is not done goes back."""
+        """See `OutageListener`."""
         if self._attempt is not None:
             self._attempt.model_gone(outage)
-        else:
-            self._leaves(gone(outage, self._limits.outage_seconds))
 
     async def run(self) -> None:
         """Help until the evaluation has ended, or something stops this.
