@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 import structlog
 
 from crucible_bridge.errors import AlreadyExists, BridgeError, Cancelled, FailedPrecondition, NotFound
-from crucible_bridge.problems import error_of
+from crucible_bridge.problems import MAX_PROBLEM_BYTES, error_of, shorten
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluateRequest, EvaluationState, InlineDataset, ModelRef, Problem, Usage
 from crucible_worker.alarms import Alarms
@@ -120,10 +120,8 @@ class Help:
         if self._attempt is not None:
             self._attempt.model_away(outage)
         else:
-            message = f"{outage.name} does not answer: {outage.message}"
-            self._leaves(
-                Problem(reason=Reason.MODEL_OUTAGE, message=shorten(message, MAX_PROBLEM_BYTES), retryable=True)
-            )
+            message = shorten(f"{outage.name} does not answer: {outage.message}", MAX_PROBLEM_BYTES)
+            self._leaves(Problem(reason=Reason.MODEL_OUTAGE, message=message, retryable=True))
 
     def model_back(self, outage: Outage) -> None:
         """See `OutageListener`."""
