@@ -142,9 +142,11 @@ class ModelOutages:
                 # Calls that fail together share an answer, and the cancellation of one does not affect the others.
                 self._asking[key] = asyncio.create_task(self._ask(model, error))
                 self._asking[key].add_done_callback(lambda _: self._asking.pop(key, None))
-            outage = await asyncio.shield(self._asking[key])
+            asking = self._asking[key]
+            await asyncio.wait([asking])
+            outage = None if asking.cancelled() else asking.result()
             if outage is None:
-                return False
+                return self._closed  # then no call is let through any more
             await outage.over.wait()
         else:
             await self._now[key].over.wait()
