@@ -1153,8 +1153,7 @@ class Reason(enum.StrEnum):
         Code.UNAVAILABLE,
         True,
         _CALL | _END,
-        "A model did not answer for the worker's outage_seconds, and no attempt begins yet; call again after the time "
-        "that the error has.",
+        "A model did not answer for outage_seconds; call again after the time that the error has.",
     )
     RULES_CHANGED = (
         "RULES_CHANGED",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from crucible_bridge.errors import BackendError, InvalidField
+from crucible_bridge.errors import BackendError, InvalidField, Unavailable
 from crucible_bridge.events import EventKind
 from crucible_bridge.types import EvaluationState, Limits, Sample, Verdict
 from crucible_worker.grading.text import ExactMatch
@@ -334,17 +334,38 @@ async def test_a_cancelled_await_costs_its_own_sample_alone(monkeypatch):
     assert (samples[0].problem.reason, samples[0].problem.retryable) == ("EVALUATOR_FAILED", False)
 
 
-@pytest.mark.parametrize("retryable", [True, False])
-async def test_model_that_cannot_be_loaded_fails_the_evaluation(retryable):
-    """A load that fails, after its retries, is FAILED with the backend's reason; no sample is asked."""
+class Unloadable(ScriptedModel):
+    """Cannot be loaded."""
 
-    class Unloadable(ScriptedModel):
-        async def load(self):
-            await super().load()
-            raise BackendError("cannot be read", reason="BACKEND_LOAD", retryable=retryable, retry_after=0.0)
+    retryable = True
 
-    async with rig(Unloadable()) as r:
+    async def load(self) -> None:
+        """Count, and fail.
+
+        Raises:
+            BackendError: always.
+        """
+        await super().load()
+        raise BackendError("cannot be read", reason="BACKEND_LOAD", retryable=self.retryable, retry_after=0.0)
+
+
+async def test_model_that_cannot_be_loaded_fails_the_evaluation():
+    """A load that fails for good is FAILED with the backend's reason; no sample is asked."""
+    model = Unloadable()
+    model.retryable = False
+    async with rig(model) as r:
         evaluation = await r.evaluation.evaluate(asked())
 
     assert state_of(evaluation) == (EvaluationState.FAILED, "BACKEND_LOAD")
-    assert (r.model.loads, r.model.calls) == (ATTEMPTS_PER_CALL if retryable else 1, 0)
+    assert (r.model.loads, r.model.calls) == (1, 0)
+
+
+async def test_model_that_cannot_be_loaded_now_is_waited_for():
+    """A load that fails with what may pass is an outage: in the end the evaluation is interrupted, and can resume."""
+    async with rig(Unloadable(), outage_seconds=0.2) as r:
+        with pytest.raises(Unavailable, match="waited too long for model embedded:m"):
+            await r.evaluation.evaluate(asked())
+        evaluation = await r.evaluation.get_evaluation("e")
+
+    assert (evaluation.state, evaluation.problem) == (EvaluationState.INTERRUPTED, None)
+    assert r.model.calls == 0

@@ -381,7 +381,7 @@ defmodule CrucibleBridge.Error.Reason do
   no The model or its tokenizer failed; the worker's log has the traceback.
   no No model root has this directory, or a file of it is missing.
   no The model is no longer open in the process that computes it.
-  yes A model did not answer for the worker's outage_seconds, and no attempt begins yet; call again after the time that the error has.
+  yes A model did not answer for outage_seconds; call again after the time that the error has.
   no The model cannot be loaded; the message says why.
   no A log-probability of the answer is NaN.
   no The caller holds a grader or an environment; call EvaluateWithOrchestratorModel, and name it in its start.
