@@ -32,6 +32,8 @@ MODULE = '''defmodule CrucibleBridge.Wire.Bounds do
 
   @bounds %{
 '''
+_LINE_CHARS = 98
+"""Of `mix format`, a comma included."""
 TAIL = """
   }
 
@@ -47,10 +49,27 @@ def make(schema: Schema, into: Path) -> dict[str, str]:
     messages = []
     for name in schema.asked():
         fields = [(field.name, _bounds(field)) for field in schema.messages[name].fields]
-        lines = [f"      {field}: %{{{', '.join(bounds)}}}" for field, bounds in fields if bounds]
+        lines = [_laid_out(field, bounds) for field, bounds in fields if bounds]
         if lines:
             messages.append(f"    V1.{name} => %{{\n" + ",\n".join(lines) + "\n    }")
     return {"bounds.ex": MODULE + ",\n".join(messages) + TAIL}
+
+
+def _laid_out(field: str, bounds: list[str]) -> str:
+    """The entry of a field: on one line if that is short enough, else each bound, and each word of a long list."""
+    line = f"      {field}: %{{{', '.join(bounds)}}}"
+    if len(line) < _LINE_CHARS:
+        return line
+    inside: list[str] = []
+    for bound in bounds:
+        text = f"        {bound}"
+        if len(text) >= _LINE_CHARS:
+            name, _, words = bound.removesuffix("]").partition(": [")
+            text = (
+                f"        {name}: [\n" + ",\n".join(f"          {word}" for word in words.split(", ")) + "\n        ]"
+            )
+        inside.append(text)
+    return f"      {field}: %{{\n" + ",\n".join(inside) + "\n      }"
 
 
 def _bounds(field: Field) -> list[str]:

@@ -288,7 +288,7 @@ defmodule CrucibleBridge.EvaluatorTest do
     test "an evaluation in which nothing finished is an error with its id" do
       assert {:error, %Error{reason: "NO_EVALUATOR_FINISHED", details: %{"evaluation_id" => "empty-handed"}}} =
                Evaluator.evaluate(
-                 [evaluators: [{"nll", client: :training}], evaluation_id: "empty-handed", limits: [max_unscored: 0]],
+                 @opts ++ [metrics: [:accuracy], evaluation_id: "empty-handed", limits: [max_unscored: 0]],
                  @model,
                  [%{input: "1+1=", target: []}]
                )

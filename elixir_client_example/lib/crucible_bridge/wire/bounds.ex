@@ -47,7 +47,21 @@ defmodule CrucibleBridge.Wire.Bounds do
     V1.BuildSupervisedExampleRequest => %{
       model: %{required: true},
       conversations: %{required: true},
-      train_on: %{one_of: ["", "last_assistant_message", "last_assistant_turn", "all_assistant_messages", "all_messages", "all_tokens", "all_user_and_system_messages", "customized", "last_assistant", "all_assistant", "all"]},
+      train_on: %{
+        one_of: [
+          "",
+          "last_assistant_message",
+          "last_assistant_turn",
+          "all_assistant_messages",
+          "all_messages",
+          "all_tokens",
+          "all_user_and_system_messages",
+          "customized",
+          "last_assistant",
+          "all_assistant",
+          "all"
+        ]
+      },
       renderer: %{max_bytes: 200}
     },
     V1.CallTest => %{
@@ -160,7 +174,21 @@ defmodule CrucibleBridge.Wire.Bounds do
     },
     V1.ForwardRequest => %{
       model: %{required: true},
-      train_on: %{one_of: ["", "last_assistant_message", "last_assistant_turn", "all_assistant_messages", "all_messages", "all_tokens", "all_user_and_system_messages", "customized", "last_assistant", "all_assistant", "all"]}
+      train_on: %{
+        one_of: [
+          "",
+          "last_assistant_message",
+          "last_assistant_turn",
+          "all_assistant_messages",
+          "all_messages",
+          "all_tokens",
+          "all_user_and_system_messages",
+          "customized",
+          "last_assistant",
+          "all_assistant",
+          "all"
+        ]
+      }
     },
     V1.GateMetric => %{
       key: %{max_chars: 1_000, required: true},
