@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -20,6 +21,15 @@ SECONDS = 120.0
 """For a server to start, on a loaded machine."""
 
 
+def _free_port() -> int:
+    """A port that the system gives to nobody who asks for any: it stays free until the server listens."""
+    while True:
+        with socket.socket() as free, contextlib.suppress(OSError):
+            port = random.randrange(20_000, 30_000)
+            free.bind(("127.0.0.1", port))
+            return port
+
+
 class TransformersServe:
     """The server, at a port that it has again after it was killed.
 
@@ -30,9 +40,7 @@ class TransformersServe:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._child: subprocess.Popen[bytes] | None = None
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self._port = free.getsockname()[1]
+        self._port = _free_port()
 
     @property
     def url(self) -> str:
