@@ -337,7 +337,7 @@ async def test_a_directory_that_is_written_again_is_not_the_model_of_a_completed
 
 
 async def test_a_step_whose_directory_is_written_again_is_evaluated_again(tmp_path: Path):
-    """By whoever reports it; the same files, or another directory, start nothing."""
+    """Whoever reports the step; equal files, or another directory, start nothing."""
     async with following(tmp_path) as f:
         calls = f.bridge.evaluation
         dataset = Dataset(source=InlineDataset(QUESTIONS))

@@ -43,7 +43,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Away(ScriptedServer):
-    """Answers some requests; then it is away until it is told to come back."""
+    """Answers some requests, then none until `back` is called."""
 
     def __init__(self, how: Reply | Fault = BUSY, answers: int = 5) -> None:
         super().__init__(self._answer, self._probed)
@@ -83,7 +83,7 @@ def wanted(**fields: Any) -> EvaluateRequest:
 
 
 async def until(bridge: Bridge, name: str, holds: Callable[[Evaluation], bool]) -> Evaluation:
-    """Wait until it holds for an evaluation."""
+    """Wait until an evaluation fulfils a condition."""
     async with asyncio.timeout(60):
         while not holds(found := await bridge.evaluation.get_evaluation(name)):
             await asyncio.sleep(0.02)
@@ -178,7 +178,7 @@ async def test_a_deadline_passes_during_an_outage(tmp_path: Path):
 
 
 async def test_an_outage_that_lasts_interrupts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """Waiting callers get UNAVAILABLE; for some time nobody takes it over, then the same call runs what is left."""
+    """Waiting callers get UNAVAILABLE; no attempt begins for some time, then the same call runs what is left."""
     monkeypatch.setattr(waits, "FIRST_REST_SECONDS", 2.0)
     server, request = Away(), wanted()
     async with server.serving(), worker_on(server, tmp_path, limits=WorkerLimits(outage_seconds=0.5)) as bridge:

@@ -22,7 +22,7 @@ SECONDS = 120.0
 
 
 def _free_port() -> int:
-    """A port that the system gives to nobody who asks for any: it stays free until the server listens."""
+    """A free port outside of the range that port 0 draws from, so that no other program takes it meanwhile."""
     while True:
         with socket.socket() as free, contextlib.suppress(OSError):
             port = random.randrange(20_000, 30_000)

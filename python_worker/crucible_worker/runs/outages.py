@@ -97,7 +97,7 @@ class ModelOutages:
         """See the module.
 
         Args:
-            listener: is told of each outage.
+            listener: receives each outage.
             alarms: of the samples; no time passes for them during an outage.
             seconds: how long one may last.
             name_of: returns what a model is called.
