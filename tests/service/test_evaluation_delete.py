@@ -117,17 +117,19 @@ async def test_its_id_is_free(pair: tuple[RunningWorker, RunningWorker]):
 
 async def test_who_watches_an_interrupted_one_is_told(tmp_path: Path):
     """It is cancelled and deleted at once: its watch ends with the error, its log with one STOP."""
-    async with run_worker({"m": HeldModel()}, state_dir=tmp_path) as first:
+    model = HeldModel()
+    async with run_worker({"m": model}, state_dir=tmp_path) as first:
         await first.bridge.evaluation.start_evaluation(asked(evaluation_id="e"))
+        await model.asked.wait()
     async with run_worker({"m": ScriptedModel()}, state_dir=tmp_path) as worker:
         events = worker.bridge.evaluation.watch_evaluation("e")
-        kinds = [(await anext(events)).kind, (await anext(events)).kind]
+        kinds = [(await anext(events)).kind for _ in range(3)]
         deleted = await worker.bridge.evaluation.delete_evaluation("e")
         with pytest.raises(NotFound, match="was deleted, or removed"):
             await anext(events)
         log = await log_of(worker.bridge, "e")
 
-    assert kinds == [EventKind.EVALUATION_START, EventKind.EVALUATION_INTERRUPT]
+    assert kinds == [EventKind.EVALUATION_START, EventKind.EVALUATOR_START, EventKind.EVALUATION_INTERRUPT]
     assert deleted.state is EvaluationState.CANCELLED
     assert deleted.problem is not None
     assert (deleted.problem.reason, deleted.problem.message) == ("CANCELLED", "deleted")
