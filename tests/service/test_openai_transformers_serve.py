@@ -171,8 +171,9 @@ async def test_two_of_them_are_one_server(url: str, other: TransformersServe, ch
         expected = await answered("local", "local:chat")
         assert await answered("both", remote) == expected
         before = await replica()
-        # Not `failures`: without the hub it answers /models with 500, and then closes the connection without a word;
-        # the next request may be lost with it, and is repeated elsewhere.
+        # Not `failures`: this server answers /models (without the hub) and the probe of stop strings (with this
+        # vocabulary) with 500, and then closes the connection without a word. The next request may be lost with it,
+        # and is repeated elsewhere.
         assert (before.state, before.done > 0) == (ReplicaState.SERVING, True)
         other.kill()
         assert await answered("one", remote) == expected

@@ -22,7 +22,7 @@ SECONDS = 120.0
 
 
 def _free_port() -> int:
-    """A free port outside of the range that port 0 draws from, so that no other program takes it meanwhile."""
+    """A free port below those that systems give for port 0, as a rule: a server that is away must get its own again."""
     while True:
         with socket.socket() as free, contextlib.suppress(OSError):
             port = random.randrange(20_000, 30_000)

@@ -71,7 +71,7 @@ defmodule CrucibleBridge.RenderingTest do
     assert {:ok, %{items: [%{problem: first}, %{problem: second}]}} =
              CrucibleBridge.build_generation_prompt(conn, @model, [shown, called], renderer: "role_colon")
 
-    assert %{field: "conversations[0].messages[0]", message: "has images or calls of tools" <> _} = first
+    assert %{field: "conversations[0].messages[0]", message: "has images, reasoning or calls of tools" <> _} = first
     assert %{field: "conversations[1].messages[1]"} = second
   end
 
