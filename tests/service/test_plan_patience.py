@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import json
 import sqlite3
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,8 @@ from crucible_bridge.types import EmbeddedModel, EvaluationPlan, Goal, LocalMode
 from crucible_worker.backends.base import Model
 from crucible_worker.config import Settings
 from crucible_worker.runs import patience
+from crucible_worker.runs.journal import Transaction
+from crucible_worker.runs.journal.patient_plans import PatientRow, PatientStep, replace_steps
 from crucible_worker.runs.journal.schema import JOURNAL_FILE
 from crucible_worker.server import Worker
 from crucible_worker.server.parts import Parts, build_with
@@ -207,6 +209,26 @@ async def test_two_workers_report_each_step_once(tmp_path: Path):
         await reported(recorder, EventKind.RUN_BEST, len(shares) - 1)
         found = steps_of(await best_and_plateau(one.bridge))
         assert sorted(found) == [("best", step) for step in range(len(shares))]
+
+
+async def test_a_look_that_another_worker_has_overtaken_is_repeated_at_once(monkeypatch: pytest.MonkeyPatch):
+    """That one may have read less, before this step had ended: nobody else is told of it any more."""
+    taken = []
+
+    def overtaken(transaction: Transaction, row: PatientRow, steps: Sequence[PatientStep]) -> bool:
+        if not taken:
+            taken.append(row.turn)
+            transaction.execute("UPDATE patient_plans SET turn = turn + 1")
+        return replace_steps(transaction, row, steps)
+
+    monkeypatch.setattr(patience, "replace_steps", overtaken)
+    monkeypatch.setattr(patience, "LOOK_SECONDS", 3600.0)
+    async with run_worker(models(a=0.5)) as worker, record_events(worker.bridge) as recorder:
+        await worker.bridge.evaluation.register_plan(patient_plan())
+        await notified(worker, recorder, 0, "embedded:a")
+        await reported(recorder, EventKind.RUN_BEST, 0)
+
+    assert len(taken) == 1
 
 
 async def test_a_metric_that_no_evaluation_yields_is_refused():

@@ -113,8 +113,9 @@ class Patient:
 
     async def _look_at(self, plan_id: str) -> None:
         found = await self._journal.read(_look, plan_id, self._max_samples, self._known)
-        if found is not None:
-            await self._journal.submit(found.commit)
+        if found is not None and not await self._journal.submit(found.commit):
+            # Another worker has looked meanwhile, and may have read less: nobody else would look again soon.
+            self._wake.set()
         if self._roots and (best := await self._journal.read(_unwritten, plan_id)) is not None:
             await self._write(*best)
 
@@ -170,13 +171,14 @@ class _Found:
     events: Sequence[tuple[EventKind, int, Event]]
     """Each with its kind and the step that it stands for."""
 
-    def commit(self, transaction: Transaction) -> None:
-        """Record it, unless another worker has looked meanwhile."""
+    def commit(self, transaction: Transaction) -> bool:
+        """Record it, unless another worker has looked meanwhile; whether it is recorded."""
         if not replace_steps(transaction, self.row, self.steps):
-            return
+            return False
         for kind, step, event in self.events:
             if is_new(transaction, self.row.plan.plan_id, kind, step):
                 transaction.append(0, (event,))
+        return True
 
 
 def _unwritten(connection: SnapshotReads, plan_id: str) -> tuple[PatientPlan, PatientStep, Followed | None] | None:
