@@ -258,6 +258,21 @@ def _restart(server, how):
     server.start()
 
 
+@pytest.mark.parametrize("noticed", [True, False], ids=["noticed", "unnoticed"])
+async def test_rows_that_nobody_reads_on_are_closed_though_their_connection_is_lost(url, noticed):
+    """A reader that stops half way hears nothing of a connection that is lost: there was nothing to commit."""
+    with contextlib.closing(connections.connect(url)) as connection, connections.connect(url) as other:
+        reader = connections.PostgresReader(connection, Dialect({}))
+        rows = reader.in_turns(f"SELECT generate_series(1, {connections.ROWS_AHEAD * 10})", ())
+        assert next(rows) == (1,)
+        other.execute("SELECT pg_terminate_backend(%s, 10000)", (connection.info.backend_pid,))
+        if noticed:
+            connection.close()
+        with contextlib.closing(rows):
+            pass
+        assert connection.closed or not noticed
+
+
 async def test_a_database_that_stays_away_makes_the_journal_unwritable(tmp_path, monkeypatch):
     """After some seconds what waits is refused, worth a retry; once the database is back, all is well by itself."""
     for module in ("writing", "listening"):

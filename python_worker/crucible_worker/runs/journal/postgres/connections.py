@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from typing import Any, LiteralString
 
 import psycopg
@@ -117,7 +117,8 @@ class PostgresReader:
         try:
             yield
         finally:
-            self._connection.execute("COMMIT")
+            with self._ending():
+                self._connection.execute("COMMIT")
 
     def close(self) -> None:
         """Close it."""
@@ -127,13 +128,20 @@ class PostgresReader:
         """Run a statement whose rows fit into memory."""
         return self._connection.cursor(binary=True).execute(sql, parameters)
 
-    def in_turns(self, sql: Any, parameters: Sequence[Any]) -> Iterator[Any]:
+    def in_turns(self, sql: Any, parameters: Sequence[Any]) -> Generator[Any]:
         """Run a statement, and fetch its rows as they are asked for."""
         self._cursors += 1
-        with self._transaction(), self._connection.cursor(f"rows_{self._cursors}", binary=True) as cursor:
-            cursor.itersize = ROWS_AHEAD
-            cursor.execute(sql, parameters)
-            yield from cursor
+        cursor = self._connection.cursor(f"rows_{self._cursors}", binary=True)
+        cursor.itersize = ROWS_AHEAD
+        with self._transaction():
+            try:
+                cursor.execute(sql, parameters)
+                for row in cursor:  # noqa: UP028 - `yield from` would close the cursor where a reader stops
+                    yield row
+            finally:
+                with self._ending():
+                    cursor.close()
+                cursor.close()  # the first try of a lost connection leaves it open
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
@@ -145,7 +153,17 @@ class PostgresReader:
         try:
             yield
         finally:
-            self._connection.execute("COMMIT")
+            with self._ending():
+                self._connection.execute("COMMIT")
+
+    @contextlib.contextmanager
+    def _ending(self) -> Iterator[None]:
+        """Ends something that only read: a connection that is lost has nothing left to end."""
+        try:
+            yield
+        except psycopg.OperationalError as error:
+            if not is_lost(error, self._connection):
+                raise
 
 
 class _Selected:
