@@ -5,18 +5,32 @@ Python's parser and its writer let no other thread run, and a line of a data set
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import gc
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, TypeVar
 
-__all__ = ["LARGE_BYTES", "uncollected", "written"]
+__all__ = ["LARGE_BYTES", "aside_if_large", "uncollected", "written"]
 
 LARGE_BYTES = 256 * 1024
 """Text from here on is worth it."""
 _RUN = 10_000
 """Values that are written at once: about a millisecond."""
+
+
+T = TypeVar("T")
+
+
+async def aside_if_large(size: int, function: Callable[[], T]) -> T:
+    """Work on foreign text: in a thread if it is large, so that the worker's other calls continue.
+
+    Args:
+        size: bytes or characters of the text.
+        function: the work.
+    """
+    return await asyncio.to_thread(function) if size >= LARGE_BYTES else function()
 
 
 @contextlib.contextmanager

@@ -13,8 +13,9 @@ process that generates.
 
 from __future__ import annotations
 
+import collections
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from crucible_bridge.errors import InvalidField
@@ -55,10 +56,19 @@ CHANNEL_MARKS = frozenset({CHANNEL, "<|message|>", "<|start|>", "<|end|>", "<|co
 OPENING_TOKENS = 64
 """Tokens at the end of a prompt in which an opening tag is sought; a tokenizer may make one of each byte."""
 
-_TAG = re.compile(
-    r"(?i:<(?P<think>/?)think(?:ing)?>)|\[(?P<mistral>/?)THINK\]|<(?P<seed>/?)seed:think>"
-    r"|\u25c1(?P<kimi>/?)think\u25b7|<\|(?P<cohere>START|END)_THINKING\|>"
-)
+# By kind: the opening tag, and the closing one.
+_FORMS = {
+    "think": (r"<(?i:think(?:ing)?)>", r"</(?i:think(?:ing)?)>"),
+    "mistral": (r"\[THINK\]", r"\[/THINK\]"),
+    "seed": (r"<seed:think>", r"</seed:think>"),
+    "kimi": ("\u25c1think\u25b7", "\u25c1/think\u25b7"),
+    "cohere": (r"<\|START_THINKING\|>", r"<\|END_THINKING\|>"),
+}
+_OPENING = re.compile("|".join(f"(?P<{kind}>{opening})" for kind, (opening, _) in _FORMS.items()))
+_CLOSING = {kind: re.compile(closing) for kind, (_, closing) in _FORMS.items()}
+_ANY_CLOSING = re.compile("|".join(closing for _, closing in _FORMS.values()))
+_TAG = re.compile("|".join(tag for form in _FORMS.values() for tag in form))
+_NOTHING = re.compile(r"(?!)")
 _HEADER = re.compile(r"<\|channel\|>\s*+(\w{1,40}+)[^<]{0,200}+(?:<\|constrain\|>[^<]{0,200}+)?<\|message\|>")
 """The head of a message in a channel; `final` is the answer's."""
 _MESSAGE_END = re.compile(r"<\|(?:end|return|call|start|channel)\|>")
@@ -165,9 +175,9 @@ def reasoning_spans(text: str, opening: str = "") -> Sequence[tuple[int, int]]:
 def opening_of_prompt(prompt: str) -> str:
     """The tag of reasoning with which a prompt ends; empty if it ends with none."""
     tail = prompt[-_MAX_OPENING:].rstrip()
-    for tag in _TAG.finditer(tail):
+    for tag in _OPENING.finditer(tail):
         if tag.end() == len(tail):
-            return "" if _kind(tag)[1] else tag[0]
+            return tag[0]
     for header in _HEADER.finditer(tail):
         if header.end() == len(tail) and header[1] != _FINAL:
             return header[0]
@@ -187,11 +197,8 @@ def turned(text: str, inside: str) -> Turned | None:
             return Turned(header.start(), header.end(), _CHANNELS)
         if kind == _CHANNELS and header[1] == _FINAL:
             return Turned(header.start(), header.end(), "")
-    for tag in _TAG.finditer(text):
-        found, closes = _kind(tag)
-        if (closes and found == kind) or (not closes and not kind):
-            return Turned(tag.start(), tag.end(), "" if closes else found)
-    return None
+    tag = (_CLOSING.get(kind, _NOTHING) if kind else _OPENING).search(text)
+    return None if tag is None else Turned(tag.start(), tag.end(), "" if kind else tag.lastgroup or "")
 
 
 class _Part(NamedTuple):
@@ -205,17 +212,11 @@ class _Part(NamedTuple):
     open: bool = False
 
 
-def _kind(tag: re.Match[str]) -> tuple[str, bool]:
-    """The kind of a tag, and whether it closes."""
-    kind = tag.lastgroup or ""
-    return kind, tag[kind] in ("/", "END")
-
-
 def _kind_of_opening(opening: str) -> str:
     if _HEADER.fullmatch(opening):
         return _CHANNELS
-    tag = _TAG.fullmatch(opening)
-    return opening if tag is None else _kind(tag)[0]
+    tag = _OPENING.fullmatch(opening)
+    return opening if tag is None else tag.lastgroup or ""
 
 
 def _first_stop(text: str, pieces: Sequence[tuple[int, int]], stops: Sequence[str]) -> int | None:
@@ -238,19 +239,27 @@ def _parts(text: str, opening: str) -> Sequence[_Part]:
     parts: list[_Part] = []
     # Where the reasoning that has begun began, and where its text did.
     begun: tuple[int, int] | None = (0, 0) if kind else None
-    for tag in _TAG.finditer(text):
-        found, closes = _kind(tag)
-        if not closes:
-            if begun is None:
-                begun, kind = (tag.start(), tag.end()), found
-        elif begun is None:
-            parts = [_Part(0, 0, tag.start(), tag.end(), prompted=True)]
-        elif found == kind:
-            parts.append(_Part(*begun, tag.start(), tag.end(), prompted=begun == (0, 0)))
-            begun = None
-    if begun is not None:
-        parts.append(_Part(*begun, len(text), len(text), prompted=begun == (0, 0), open=True))
-    return parts
+    at = 0
+    # By searches for the next tag that matters: a model may write millions of others.
+    while True:
+        if begun is not None:
+            closing = _CLOSING.get(kind, _NOTHING).search(text, at)
+            if closing is None:
+                parts.append(_Part(*begun, len(text), len(text), prompted=begun == (0, 0), open=True))
+                return parts
+            parts.append(_Part(*begun, closing.start(), closing.end(), prompted=begun == (0, 0)))
+            begun, at = None, closing.end()
+        opened = _OPENING.search(text, at)
+        unopened = _last(_ANY_CLOSING.finditer(text, at, len(text) if opened is None else opened.start()))
+        if unopened is not None:
+            parts = [_Part(0, 0, unopened.start(), unopened.end(), prompted=True)]
+        if opened is None:
+            return parts
+        begun, kind, at = opened.span(), opened.lastgroup or "", opened.end()
+
+
+def _last(found: Iterator[re.Match[str]]) -> re.Match[str] | None:
+    return next(iter(collections.deque(found, maxlen=1)), None)
 
 
 def _channel_parts(text: str, *, prompted: bool) -> Sequence[_Part]:

@@ -42,6 +42,8 @@ PIECES = st.sampled_from(
         ("<think>a</thinking>46", "46"),
         ("12+34 is ...</think>46", "46"),
         ("a</think>b</think>46", "46"),
+        ("<think>a</think>b<think>c</think>d</think>46<think>e</think>7", "46 7"),
+        ("[THINK]a</think>b[/THINK]46</think>4[THINK]a", "4"),
         ("<think>a</think>b</think>46", "46"),
         ("<think>12+34 is", ""),
         (" \n<think>12+34 is", ""),

@@ -12,6 +12,7 @@ from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Conversation, Datum, ModelInput, SampledSequence, SamplingParams, TokensChunk
 from crucible_worker.backends.base import ANSWERING, Capability, Model, Tokenizer
+from crucible_worker.parsing import aside_if_large
 from crucible_worker.reasoning import OPENING_TOKENS, opening_of_prompt, parted
 from crucible_worker.rendering import role_colon
 from crucible_worker.rendering.images import images_of, input_of
@@ -139,7 +140,14 @@ async def ask(
         else:
             opening = opening_of_prompt(rendered.text)
     sampled = await model.sample(prompt, params, num_samples)
-    return Answered(prompt=prompt, answers=[finished(one, params.stop, opening) for one in sampled])
+    return Answered(prompt=prompt, answers=await _all_finished(sampled, params.stop, opening))
+
+
+async def _all_finished(
+    sampled: Sequence[SampledSequence], stops: Sequence[str], opening: str = ""
+) -> Sequence[Finished]:
+    size = sum(len(one.text) for one in sampled)
+    return await aside_if_large(size, lambda: [finished(one, stops, opening) for one in sampled])
 
 
 async def opening_of_tokens(tokenizer: Tokenizer | None, prompt: ModelInput) -> str:
@@ -158,7 +166,7 @@ async def _in_words(
         # The server makes the prompt: whether it opens reasoning is not known.
         asked = Conversation(tuple(messages_of(input))) if renderer == CHAT_TEMPLATE else input
         sampled = await model.sample_text(asked, params, num_samples)
-        return [finished(one, params.stop) for one in sampled]
+        return await _all_finished(sampled, params.stop)
     if renderer == ROLE_COLON:
         text, stop = role_colon.prompt_text(messages_of(input)), (role_colon.STOP,)
     elif renderer == RAW and (plain := plain_text(input, model.reading.target_delimiter)) is not None:
@@ -167,7 +175,7 @@ async def _in_words(
         raise _no_cookbook()
     params, opening = _stopped(params, stop), opening_of_prompt(text)
     sampled = await model.sample_text(text, params, num_samples, plain=True)
-    return [finished(one, params.stop, opening) for one in sampled]
+    return await _all_finished(sampled, params.stop, opening)
 
 
 def _no_cookbook() -> FailedPrecondition:

@@ -1,5 +1,6 @@
 """How a model is asked: in tokens where it has a tokenizer, in words where its server has it."""
 
+import asyncio
 import dataclasses
 
 import numpy as np
@@ -57,6 +58,25 @@ async def test_words_go_to_who_takes_them(gated):
     ]
     assert wordy.asked == ["hi", CONVERSATION, datum.model_input, tokens]
     assert answers[0][0].output_tokens == 2
+
+
+async def test_a_long_answer_of_tags_alone_does_not_hold_the_event_loop():
+    """Others have their turns while its reasoning is separated from the rest."""
+    turns, over = 0, asyncio.Event()
+
+    async def take_turns():
+        nonlocal turns
+        while not over.is_set():
+            turns += 1
+            await asyncio.sleep(0)
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(take_turns())
+        await asyncio.sleep(0)
+        asked = await ask(WordyModel("<think></think>" * 200_000 + "46"), "hi", PARAMS)
+        over.set()
+    assert [answer.answer for answer in asked.answers] == ["46"]
+    assert turns > 10
 
 
 async def test_calls_in_words_pass_the_gate():
