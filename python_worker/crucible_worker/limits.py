@@ -114,6 +114,8 @@ class WorkerLimits:
     """Calls and streams open at once on one connection; more wait at the client."""
     max_connections: int = 1_024
     """Connections open at once; a further one is closed as it is opened."""
+    handshake_seconds: float = 10.0
+    """How long a new connection may take to begin HTTP/2, and TLS before it; then it is closed."""
     connection_idle_seconds: float = 1_800.0
     """How long a connection without a call or a stream stays open."""
     max_request_bytes_in_flight: int = 512 * 1024 * 1024

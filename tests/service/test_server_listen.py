@@ -1,6 +1,7 @@
 """Where a worker listens, and on what terms."""
 
 import asyncio
+import contextlib
 import socket
 import stat
 from pathlib import Path
@@ -232,6 +233,23 @@ async def test_idle_connections_are_closed_and_streams_stay_open(tmp_path):
         rig.evaluations.gate.set()  # the stream's last event, over the same connection
         assert await subscription.read() is grpc.aio.EOF  # pyright: ignore[reportAttributeAccessIssue]
         assert await subscription.code() is grpc.StatusCode.OK
+
+
+@pytest.mark.parametrize("sent", [b"", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"], ids=["nothing", "the beginning"])
+async def test_connections_that_do_not_begin_are_closed(tmp_path, sent):
+    """Silent ones take no place from others for long: one more than there may be open gets in after their time."""
+    limits = WorkerLimits(handshake_seconds=0.5, max_connections=3)
+    async with serving(settings_for(tmp_path, limits=limits)) as rig, contextlib.AsyncExitStack() as opened:
+        host, _, port = rig.worker.address.rpartition(":")
+        for _ in range(limits.max_connections):
+            silent = opened.enter_context(socket.create_connection((host, int(port))))
+            silent.sendall(sent)
+        async with asyncio.timeout(60):
+            while True:
+                with contextlib.suppress(grpc.aio.AioRpcError):
+                    async with open_channel(rig.worker.address) as channel:
+                        assert await worker_id(channel)
+                        break
 
 
 def test_no_connection_ends_for_its_age():

@@ -42,6 +42,7 @@ def options(limits: WorkerLimits) -> list[tuple[str, Any]]:
         "grpc.max_send_message_length": limits.max_message_bytes,
         "grpc.max_concurrent_streams": limits.max_calls_per_connection,
         "grpc.max_allowed_incoming_connections": limits.max_connections,
+        "grpc.server_handshake_timeout_ms": _milliseconds(limits.handshake_seconds),
         "grpc.max_connection_idle_ms": _milliseconds(limits.connection_idle_seconds),
         # Elixir's clients ping as often as they are configured to, with or without an open call: by default the third
         # ping within five minutes ends the connection with all its calls (ENHANCE_YOUR_CALM).

@@ -17,6 +17,7 @@ from crucible_bridge.errors import BridgeError
 from crucible_worker.backends.endpoints import withdraw
 from crucible_worker.backends.tinker.services import KEY_VARIABLE
 from crucible_worker.config import Settings
+from crucible_worker.server.descriptors import with_descriptors
 from crucible_worker.server.endpoint import Endpoint
 from crucible_worker.server.exit_guard import ExitGuard
 from crucible_worker.server.listen import StartError
@@ -73,6 +74,8 @@ def serve(
     # It distinguishes log lines of several workers on one journal, at the same time or one after the other.
     facts: dict[str, Any] = {"pid": os.getpid()}
     log_writer = configure_logging(settings.log_format, settings.log_level, facts=facts)
+
+    settings = dataclasses.replace(settings, limits=with_descriptors(settings.limits))
 
     async def build_identified(given: Settings) -> Parts:
         parts = await build(given)
