@@ -251,7 +251,7 @@ async def test_journal_that_was_moved_away_is_unwritable_until_it_is_back(tmp_pa
     state, elsewhere = tmp_path / "state", tmp_path / "elsewhere"
     async with open_journal(state) as journal:
         state.rename(elsewhere)
-        with pytest.raises(JournalUnavailable, match="moved or removed"):
+        with pytest.raises(JournalUnavailable, match="moved, removed or replaced"):
             await journal.submit(lambda transaction: transaction.append(0, [event()]))
         assert not journal.writable
 
@@ -259,6 +259,16 @@ async def test_journal_that_was_moved_away_is_unwritable_until_it_is_back(tmp_pa
 
         assert await journal.submit(lambda transaction: transaction.append(0, [event()])) == 1
         assert journal.writable
+
+
+@pytest.mark.parametrize("ending", ["", "-wal", "-shm"])
+async def test_nothing_is_written_beside_a_journal_that_was_replaced(tmp_path, ending):
+    """Workers that start later use the new file: what this one wrote to the old one, nobody would find."""
+    async with open_journal(tmp_path) as journal:
+        assert await journal.submit(lambda transaction: transaction.append(0, [event()])) == 1
+        (tmp_path / f"{JOURNAL_FILE}{ending}").unlink()
+        with pytest.raises(JournalUnavailable, match="restart this worker"):
+            await journal.submit(lambda transaction: transaction.append(0, [event()]))
 
 
 @IN_A_FILE

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from crucible_worker.runs.journal import JournalUnavailable, OwnershipLost
 from crucible_worker.runs.journal.owners import OwnerLocks
 
 HOLD = """
@@ -123,3 +124,38 @@ async def test_threads_share_one_owner(pair):
     one, _ = pair
     got = await asyncio.gather(*(asyncio.to_thread(one.acquire, 5) for _ in range(16)))
     assert sorted(got) == [False] * 15 + [True]
+
+
+@pytest.mark.parametrize("replaced", [False, True], ids=["removed", "replaced"])
+async def test_who_has_locks_in_a_file_that_is_gone_owns_nothing(tmp_path, pair, replaced):
+    """Others lock the new file: what was owned is theirs to take, and its owner is told before it writes."""
+    one, other = pair
+    assert one.acquire(1)
+    assert one.acquire(2)
+    await one.confirm(1)
+    (tmp_path / "owners.lock").unlink()
+    if replaced:
+        (tmp_path / "owners.lock").touch()
+    assert other.acquire(1)
+    with pytest.raises(OwnershipLost):
+        await one.confirm(1)
+    assert not one.acquire(1)
+    assert not one.is_free(1)
+    assert one.is_free(2)
+    assert one.acquire(2)
+    await one.confirm(2)
+    assert not other.acquire(2)
+
+
+async def test_a_state_directory_that_is_away_takes_no_lock_away(tmp_path):
+    """Nobody can own anything meanwhile, and each has what it had when it is back."""
+    state = tmp_path / "state"
+    state.mkdir()
+    locks = OwnerLocks(state / "owners.lock")
+    assert locks.acquire(1)
+    state.rename(tmp_path / "elsewhere")
+    with pytest.raises(JournalUnavailable, match="moved or removed"):
+        await locks.confirm(1)
+    (tmp_path / "elsewhere").rename(state)
+    await locks.confirm(1)
+    locks.close()

@@ -3,6 +3,9 @@
 The locks are byte ranges of one file next to the journal, one byte per evaluation: nothing is created or removed per
 evaluation, so nothing is left over. They belong to the open file description (`F_OFD_SETLK`), not to the process as
 POSIX locks do, so that two workers in one process exclude each other too. Linux only, as the worker is.
+
+Locks of a file that was removed, moved or replaced exclude nobody. So whatever asks looks whether the file is still at
+its path: if it is not, this worker owns nothing any more, and has the locks that it takes from then on in the new file.
 """
 
 from __future__ import annotations
@@ -14,12 +17,17 @@ import struct
 import threading
 from pathlib import Path
 
+import structlog
+
 from crucible_worker.runs.journal.transaction import Transaction
+from crucible_worker.runs.journal.unavailable import JournalUnavailable, OwnershipLost
 
 __all__ = ["OwnerLocks"]
 
 # struct flock: l_type, l_whence, l_start, l_len, l_pid, in native alignment.
 _FLOCK = struct.Struct("@hhqqi")
+
+_log = structlog.get_logger(__name__)
 
 
 class OwnerLocks:
@@ -27,13 +35,16 @@ class OwnerLocks:
 
     def __init__(self, path: Path) -> None:
         """Open the lock file; create it with mode 0600 if it does not exist."""
-        self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._path = path
+        self._file = _opened(path)
+        self._closed = False
         self._held: set[int] = set()
         self._guard = threading.Lock()
 
     def acquire(self, number: int, transaction: Transaction | None = None) -> bool:
         """Take an evaluation's lock; False if any worker has it, this one included. The kernel needs no transaction."""
         with self._guard:
+            self._look()
             if number in self._held or not self._set(fcntl.F_WRLCK, number):
                 return False
             self._held.add(number)
@@ -49,6 +60,7 @@ class OwnerLocks:
     def is_free(self, number: int, transaction: Transaction | None = None) -> bool:
         """Whether no worker has the lock: an evaluation that is recorded as running has then lost its owner."""
         with self._guard:
+            self._look()
             if number in self._held:
                 return False
             query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, number, 1, 0)
@@ -64,10 +76,12 @@ class OwnerLocks:
         return self.is_free(number)
 
     def check(self, number: int, transaction: Transaction) -> None:
-        """Do nothing: the kernel takes a lock from no process that lives."""
+        """Refuse what this worker does not own, or owns no longer: the kernel keeps locks for those who live."""
+        self._check(number)
 
     async def confirm(self, number: int) -> None:
-        """Do nothing, as `check`."""
+        """As `check`."""
+        self._check(number)
 
     def release_in(self, transaction: Transaction, number: int) -> None:
         """Release a lock after the commit."""
@@ -76,10 +90,37 @@ class OwnerLocks:
     def close(self) -> None:
         """Drop every lock."""
         with self._guard:
+            self._closed = True
             if self._file >= 0:
                 os.close(self._file)
                 self._file = -1
                 self._held.clear()
+
+    def _check(self, number: int) -> None:
+        with self._guard:
+            self._look()
+            if number not in self._held:
+                raise OwnershipLost()
+
+    def _look(self) -> None:
+        """Own nothing any more if the file is not at its path: others lock another one.
+
+        Raises:
+            JournalUnavailable: the state directory is not there, and nobody can lock anything in it.
+        """
+        if self._closed or (self._file >= 0 and _identity(os.fstat(self._file)) == _identity_at(self._path)):
+            return
+        if not self._path.parent.exists():
+            raise JournalUnavailable(f"{self._path.parent} was moved or removed")
+        if self._file >= 0:
+            _log.error("lock_file_was_replaced", path=str(self._path), lost=len(self._held))
+            os.close(self._file)
+            self._held.clear()
+            self._file = -1
+        try:
+            self._file = _opened(self._path)
+        except OSError as error:
+            raise JournalUnavailable(f"cannot open {self._path}: {error.strerror}") from error
 
     def _set(self, kind: int, number: int) -> bool:
         try:
@@ -89,3 +130,18 @@ class OwnerLocks:
                 return False
             raise
         return True
+
+
+def _opened(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
+def _identity(status: os.stat_result) -> tuple[int, int]:
+    return status.st_dev, status.st_ino
+
+
+def _identity_at(path: Path) -> tuple[int, int] | None:
+    try:
+        return _identity(path.stat())
+    except FileNotFoundError:
+        return None

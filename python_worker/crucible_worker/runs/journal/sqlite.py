@@ -88,15 +88,18 @@ class _Glance:
 class _Writing:
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._file = _identity(path)
         self.source = connect(path)
+        self._files = {path: _identity(path)}
+        """What was at the path of the journal; since the first transaction also of what SQLite has next to it."""
         self._told = JournalMark(path.parent)
 
     def begin(self) -> Head:
-        if not self._is_in_place():
-            raise sqlite3.OperationalError("its file was moved or removed")
+        self._refuse_replaced()
         self.source.execute("BEGIN IMMEDIATE")
         log = head(self.source)
+        if len(self._files) == 1:
+            beside = [self._path.with_name(self._path.name + ending) for ending in ("-wal", "-shm")]
+            self._files |= {path: _identity(path) for path in beside}
         self._told.check(self.source, log)
         return log
 
@@ -139,9 +142,11 @@ class _Writing:
             _log.warning("mark_not_named", reason=str(error))
             self.roll_back()
 
-    def _is_in_place(self) -> bool:
-        """Whether the journal is still at its path: writes to a file that was moved away would be lost."""
-        return _identity(self._path) == self._file
+    def _refuse_replaced(self) -> None:
+        """Write nothing to a file that was moved away, or beside one that others have opened: it would be lost."""
+        for path, before in self._files.items():
+            if _identity(path) != before:
+                raise sqlite3.OperationalError(f"{path.name} was moved, removed or replaced: restart this worker")
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -21,7 +21,9 @@ class JournalUnavailable(Unavailable):
 
 
 class OwnershipLost(JournalUnavailable):
-    """Others did not hear of this worker for too long: what it owned is another one's, or may become that."""
+    """What this worker owned is another one's, or may become that: see `Owners.check`."""
 
     def __init__(self) -> None:
-        super().__init__("this worker was not heard for too long, and owns this no longer")
+        super().__init__(
+            "this worker does not own it any more: it was not heard for too long, or its lock file was replaced"
+        )
