@@ -569,7 +569,7 @@ class Reason(enum.StrEnum):
     )
     STALLED = "STALLED", (), True, _END, "The evaluation made no progress for too long."
     RETENTION = "RETENTION", (), False, _END, "The evaluation was interrupted for longer than interrupted_retention."
-    NO_EVALUATOR_FINISHED = "NO_EVALUATOR_FINISHED", (), False, _END, "No evaluator of the evaluation finished."
+    NO_EVALUATOR_FINISHED = "NO_EVALUATOR_FINISHED", (), None, _END, "No evaluator of the evaluation finished."
     SAMPLES_MISSING = (
         "SAMPLES_MISSING",
         (),
@@ -580,7 +580,7 @@ class Reason(enum.StrEnum):
     TOO_MANY_UNSCORED = (
         "TOO_MANY_UNSCORED",
         (),
-        False,
+        None,
         _END,
         "More samples are unscored than the limits allow; the samples' problems say why.",
     )

@@ -168,6 +168,9 @@ def encoded_of(type_: Type, field: Field, types: dict[str, Type]) -> str:
             return f"[{numbers}[item] for item in {value}]"
         nullable = field.name not in type_.needed.split()
         return f"None if {value} is None else {numbers}[{value}]" if nullable else f"{numbers}[{value}]"
+    if field.kind == "map" and field.value is not None and field.value.kind == "message":
+        function, _ = _function(field.value.type_name, "to", types)
+        return f"{{unicode_text(key): {function}(item) for key, item in {value}.items()}}"
     if field.kind == "map":
         return (
             value
@@ -211,6 +214,9 @@ def decoded_of(type_: Type, message: Message, field: Field, types: dict[str, Typ
         if field.bounds.max_count:
             return f"dict({value})"
         assert field.value is not None
+        if field.value.kind == "message":
+            function, _ = _function(field.value.type_name, "from", types)
+            return f"{{key: {function}(item, {path}) for key, item in sorted({value}.items())}}"
         return f"finite_map({value}, {path})" if field.bounds.finite else f"dict(sorted({value}.items()))"
     if field.repeated:
         return f"tuple({value})"

@@ -175,6 +175,8 @@ class Workshop:
     """The URL of the journal's database, where the state directory has none."""
     share_work: bool = False
     """Whether workers run parts of each other's evaluations."""
+    resume_interrupted: bool = False
+    """Whether workers resume evaluations without a call for them."""
     clock_ahead_seconds: float = 0.0
     """How wrong the machine's clock is for the workers that are started from now on."""
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -191,6 +193,7 @@ class Workshop:
             "state_dir": str(self.state_dir),
             "journal": self.journal or database_of(self.state_dir),
             "share_work": self.share_work,
+            "resume_interrupted": self.resume_interrupted,
             "data_roots": list(map(str, self.data_roots)),
             "inspect_roots": list(map(str, self.inspect_roots)),
             "log_dir": None if self.log_dir is None else str(self.log_dir),

@@ -8,6 +8,7 @@ has to import is done by then. With `clock_ahead_seconds` the machine's clock is
 """
 
 import ctypes
+import dataclasses
 import json
 import signal
 import sys
@@ -36,8 +37,11 @@ def main(configuration: dict[str, Any]) -> int:
     log_dir: dict[str, Any] = {} if configuration["log_dir"] is None else {"log_dir": Path(configuration["log_dir"])}
     journal: dict[str, Any] = {} if configuration.get("journal") is None else {"journal": configuration["journal"]}
     share_work: dict[str, Any] = {"share_work": True} if configuration.get("share_work") else {}
+    known = {field.name for field in dataclasses.fields(Settings)}
+    resume = {name: bool(configuration.get(name)) for name in ("resume_interrupted",) if name in known}
     settings = Settings(
         **log_dir,
+        **resume,
         **journal,
         **share_work,
         port=0,

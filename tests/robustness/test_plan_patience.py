@@ -10,6 +10,7 @@ from crucible_bridge.types import (
     EvaluationPlan,
     EvaluatorSpec,
     Goal,
+    Limits,
     Patience,
     PlannedEvaluation,
     Sample,
@@ -40,6 +41,7 @@ def _plan() -> EvaluationPlan:
         evaluators=(EvaluatorSpec(kind="accuracy", options={"grader": "exact_match"}),),
         dataset=Dataset.of(samples),
         sampling=SamplingParams(max_tokens=100),
+        limits=Limits(max_unscored_share=1.0),
     )
     patience = Patience(metric="accuracy_strict", goal=Goal.HIGHER, patience=EQUAL)
     return EvaluationPlan(plan_id="p", run_id="run", eval_every=1, evaluations=(planned,), patience=patience)

@@ -123,7 +123,7 @@ async def test_ten_evaluators_of_one_request_end_and_count_everything():
             evaluators=evaluators(),
             dataset=samples,
             sampling=SamplingParams(max_tokens=8, temperature=1.0),
-            limits=Limits(concurrency=200, sample_timeout_ms=SAMPLE_TIMEOUT_MS),
+            limits=Limits(concurrency=200, sample_timeout_ms=SAMPLE_TIMEOUT_MS, max_unscored_share=1.0),
         )
         results = await samples_of(worker.bridge, evaluation.evaluation_id)
     assert evaluation.state is EvaluationState.COMPLETED

@@ -21,6 +21,7 @@ from crucible_bridge.types import (
     Evaluation,
     EvaluationState,
     EvaluatorSpec,
+    Limits,
     ModelInput,
     Sample,
     SampledSequence,
@@ -95,13 +96,14 @@ async def rig(model: ScriptedModel | None = None, **options: Any) -> AsyncIterat
 
 
 def asked(**fields: Any) -> EvaluateRequest:
-    """Evaluation `e` of two samples by `accuracy`, but for what is given."""
+    """Evaluation `e` of two samples by `accuracy`, however many of them are errors, but for what is given."""
     defaults = {
         "evaluation_id": "e",
         "model": "embedded:m",
         "evaluators": ["accuracy"],
         "dataset": SHOUT,
         "sampling": SamplingParams(max_tokens=8),
+        "limits": Limits(max_unscored_share=1.0),
     }
     return request_of(**{**defaults, **fields})
 

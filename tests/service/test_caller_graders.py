@@ -188,7 +188,7 @@ async def _awaits_what_is_cancelled(question: GradeQuestion) -> bool:
 async def test_no_exception_of_a_grader_leaves_its_question_open(grader: Any, raised: str):
     """What would end a thread, a task or the process is a failure of the grader, answered at once."""
     async with rig() as it:
-        request = asked(dataset=SHOUT[:1], limits=Limits(sample_timeout_ms=60_000))
+        request = asked(dataset=SHOUT[:1], limits=Limits(sample_timeout_ms=60_000, max_unscored_share=1.0))
         evaluation = await run(it, request, graders={"g": grader})
         (result,) = await samples_of(it.worker.bridge)
     assert evaluation.state is EvaluationState.COMPLETED

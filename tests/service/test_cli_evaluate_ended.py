@@ -1,13 +1,15 @@
 """`crucible-worker evaluate` that is ended by a signal, and a second one that asked for the same evaluation."""
 
 import asyncio
+import contextlib
 import importlib.util
 import json
 import os
 import re
 import signal
+import sqlite3
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from crucible_worker.cli.requests import Typed, evaluations_to_run
 from crucible_worker.cli.running import NotRun, Ran, run
 from crucible_worker.config import Settings
 from crucible_worker.runs.evaluations import Evaluations
+from crucible_worker.runs.journal.schema import JOURNAL_FILE
 from tests.service.logging_kit import restored_logging
 from tests.service.openai_kit import Fault, Request, ScriptedServer, shout
 
@@ -68,12 +71,15 @@ def folder(tmp_path: Path) -> Path:
 
 
 async def _started(
-    folder: Path, url: str, *arguments: str, stderr: int = asyncio.subprocess.PIPE
+    folder: Path,
+    url: str,
+    *arguments: str,
+    command: Sequence[str] | None = None,
+    stderr: int = asyncio.subprocess.PIPE,
 ) -> asyncio.subprocess.Process:
+    evaluate = ("evaluate", f"--model={TYPED.models[0]}", f"--openai-server=held={url}", *arguments)
     return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "crucible_worker", "evaluate"),
-        *(f"--model={TYPED.models[0]}", f"--openai-server=held={url}"),
-        *arguments,
+        *(sys.executable, "-m", "crucible_worker", *(evaluate if command is None else command)),
         cwd=folder,
         env={**os.environ, "TMPDIR": str(folder / "temporary")},
         stdout=asyncio.subprocess.PIPE,
@@ -116,6 +122,29 @@ async def test_an_evaluation_without_an_id_can_be_resumed(folder: Path):
 
     assert second.returncode == 0, errors
     assert json.loads(output)["evaluation_id"] == again[1].removeprefix("--id ")
+
+
+@pytest.mark.parametrize(("number", "held"), [(signal.SIGTERM, 0), (signal.SIGINT, 1)])
+async def test_what_ctrl_c_has_ended_waits_for_a_command(number: signal.Signals, held: int, folder: Path):
+    """No worker of the journal resumes behind its user what the user has ended; `resume` runs the rest."""
+    async with ScriptedServer(lambda request: Fault.STALL).serving() as server:
+        first = await _started(folder, server.url, *ONE, *KEPT)
+        await server.stalled.wait()
+        first.send_signal(number)
+        await first.communicate()
+    with contextlib.closing(sqlite3.connect(folder / "state" / JOURNAL_FILE)) as journal:
+        assert journal.execute("SELECT held FROM resumptions").fetchall() == [(held,)]
+    which = "run-7" if held else "--all-interrupted"
+    async with ScriptedServer(shout).serving() as server:
+        command = ("resume", which, "--state-dir=state", f"--openai-server=held={server.url}")
+        second = await _started(folder, server.url, command=command)
+        output, errors = await second.communicate()
+        third = await _started(folder, server.url, command=("resume", "--all-interrupted", "--state-dir=state"))
+        nothing, _ = await third.communicate()
+
+    assert second.returncode == 0, errors
+    assert "accuracy 100.0 %" in output.decode()
+    assert (third.returncode, nothing) == (0, b"")
 
 
 async def test_a_time_limit_ends_an_evaluation(folder: Path):

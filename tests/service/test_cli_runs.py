@@ -6,22 +6,23 @@ import contextlib
 import json
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from crucible_bridge.types import EvaluatorSpec, SamplingParams
+from crucible_bridge.types import EvaluatorSpec, Limits, SamplingParams
 from crucible_worker.testing import RunningWorker, run_worker
-from tests.service.patience_kit import SAMPLES, models
+from tests.service.patience_kit import SAMPLES, answering, models
 from tests.service.test_cli_results import run
 
 SHARES = {"a": 0.4, "b": 0.9, "c": 0.905}
 
 
-async def evaluated(worker: RunningWorker) -> None:
-    """Three steps of the run `training`, of which the last two cannot be told apart."""
-    for step, name in enumerate(SHARES, 1):
+async def evaluated(worker: RunningWorker, *names: str, **fields: Any) -> None:
+    """Three steps of the run `training`, of which the last two cannot be told apart; or steps of these models."""
+    for step, name in enumerate(names or SHARES, 1):
         await worker.bridge.evaluation.evaluate(
-            evaluation_id=f"e{step}",
+            evaluation_id=f"{names[0] if names else 'e'}{step}",
             run_id="training",
             step=step,
             model=f"embedded:{name}",
@@ -29,6 +30,7 @@ async def evaluated(worker: RunningWorker) -> None:
             dataset=SAMPLES,
             sampling=SamplingParams(max_tokens=8),
             labels={"trainer": "own"},
+            **fields,
         )
 
 
@@ -80,13 +82,36 @@ async def test_the_best_is_named_with_what_is_tied(place: Sequence[str]):
     found = await run("best", "--run", "training", "--metric", "accuracy", *place)
     assert (found.code, found.err) == (0, "")
     best, tied, worse = found.out.splitlines()
-    assert best == "best: step 3, embedded:c: accuracy 0.905, evaluation e3"
-    assert tied.startswith("tied with it: step 2, embedded:b: 0.9, difference -0.005 (95 %: ")
-    assert worse.startswith("worse: step 1, embedded:a: 0.4, difference -0.505 (95 %: ")
+    assert best == "best: step 3, embedded:c: accuracy 0.905, 200 of 200 scored, evaluation e3"
+    assert tied.startswith("tied with it: step 2, embedded:b: 0.9, 200 of 200 scored, difference -0.005 (95 %: ")
+    assert worse.startswith("worse: step 1, embedded:a: 0.4, 200 of 200 scored, difference -0.505 (95 %: ")
     data = json.loads((await run("best", "--run", "training", "--metric", "accuracy", "--json", *place)).out)
     assert (data["best"]["evaluation_id"], data["by"], data["goal"]) == ("e3", "paired", "higher")
     assert [one["step"] for one in data["tied"]] == [2]
     assert [one["step"] for one in data["worse"]] == [1]
+
+
+async def test_a_checkpoint_of_few_scores_is_not_the_best(tmp_path: Path):
+    """It is named with what is missing, and ranked if that is requested."""
+    async with run_worker({**models(**SHARES), "few": answering(32, "few")}, state_dir=tmp_path) as worker:
+        await evaluated(worker)
+        await evaluated(worker, "few", limits=Limits(max_unscored_share=1.0))
+    words = ("best", "--run", "training", "--metric", "accuracy", "--state-dir", str(tmp_path))
+    best, *_, left_out = (await run(*words)).out.splitlines()
+    assert best.startswith("best: step 3, embedded:c: accuracy 0.905, 200 of 200 scored")
+    assert left_out == (
+        "not compared: step 1, embedded:few: accuracy 1, 32 of 200 scored, too few to be ranked "
+        "(--min-scored-share 0 ranks it)"
+    )
+    best, *_ = (await run(*words, "--min-scored-share", "0")).out.splitlines()
+    assert best.startswith("best: step 1, embedded:few: accuracy 1, 32 of 200 scored")
+    shown = await run("runs", "training", "--state-dir", str(tmp_path))
+    assert "accuracy 1, 32 of 200 scored" in " ".join(shown.out.split())
+    compared = ("compare", "--run", "training", "--rank-by", "accuracy", "--state-dir", str(tmp_path))
+    ranked = (await run(*compared)).out.splitlines()[-1]
+    assert ranked.startswith("best by accuracy: e3; ")
+    assert ranked.endswith("; not ranked, too few samples have a score (--min-scored-share 0 ranks them): few1")
+    assert "best by accuracy: few1; " in (await run(*compared, "--min-scored-share", "0")).out
 
 
 async def test_what_best_cannot_know_is_asked_for(place: Sequence[str]):

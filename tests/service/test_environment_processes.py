@@ -212,7 +212,7 @@ async def test_the_end_of_a_process_is_a_failure_of_its_rollouts(act: Act, folde
                 evaluators=[act(group_size=2, max_retries=4)],
                 dataset=_does(what, "end", "end"),
                 sampling=SAMPLING,
-                limits=Limits(concurrency=1),
+                limits=Limits(concurrency=1, max_unscored_share=1.0),
             )
         )
         broken, *others = await samples_of(r.worker.bridge)

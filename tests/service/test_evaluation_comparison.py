@@ -37,6 +37,7 @@ async def compared():
         "a": _answers({0, 1, 2, 3, 4}),
         "b": _answers({4, 11}),
         "c": _answers(set(), broken={7}),
+        "untrained": ScriptedModel(trained=False),
     }
     async with run_worker(models=models) as worker:
         evaluation = worker.bridge.evaluation
@@ -50,6 +51,7 @@ async def compared():
                 dataset=Dataset.of(SAMPLES),
                 sampling=SamplingParams(max_tokens=8),
                 labels={"adapter": name},
+                limits=Limits(max_unscored=1),
             )
         await evaluation.evaluate(
             evaluation_id="elsewhere",
@@ -210,20 +212,22 @@ async def test_a_default_is_the_same_whether_it_is_spelt_out_or_not():
 
 async def test_an_evaluator_that_failed_has_no_numbers(compared):
     """A problem says in which evaluation, and the metrics are empty."""
-    await compared.evaluate(
-        evaluation_id="d",
-        model="embedded:c",
-        evaluators=["accuracy"],
-        dataset=Dataset.of(SAMPLES),
-        sampling=SamplingParams(max_tokens=8),
-        limits=Limits(max_unscored=0),
-    )
-    (pair,) = (await compared.compare_evaluations(["a", "d"])).comparisons
+    for name in ("c", "untrained"):
+        await compared.evaluate(
+            evaluation_id=f"of {name}",
+            model=f"embedded:{name}",
+            evaluators=["accuracy", EvaluatorSpec(kind="nll", options={"client": "training"})],
+            dataset=Dataset.of(SAMPLES),
+            sampling=SamplingParams(max_tokens=8),
+            limits=Limits(max_unscored=1),
+        )
+    pairs = (await compared.compare_evaluations(["of c", "of untrained"], evaluator="nll")).comparisons
 
-    assert pair.problem is not None
-    assert pair.problem.reason == "EVALUATOR_FAILED"
-    assert pair.problem.message.startswith("it failed in 'd': TOO_MANY_UNSCORED: ")
-    assert (pair.n_matched, pair.metrics.values) == (0, {})
+    assert len(pairs) == 1
+    assert pairs[0].problem is not None
+    assert pairs[0].problem.reason == "EVALUATOR_FAILED"
+    assert pairs[0].problem.message.startswith("it failed in 'of untrained': MISSING_CLIENT: ")
+    assert (pairs[0].n_matched, pairs[0].metrics.values) == (0, {})
 
 
 async def test_what_has_not_ended_is_not_compared():

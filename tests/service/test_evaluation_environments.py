@@ -123,6 +123,7 @@ async def test_the_example_package_works_in_a_worker_as_it_is_started(tmp_path: 
             ],
             dataset=samples,
             sampling=SamplingParams(max_tokens=4, temperature=0.01),
+            limits=Limits(max_unscored=1),
         )
         results = [sample async for sample in bridge.evaluation.all_samples(evaluation.evaluation_id)]
         started = await bridge.evaluation.start_evaluation(
@@ -266,7 +267,7 @@ async def test_an_environment_that_hangs_holds_up_nobody(
                 evaluators=[odd(), "accuracy"],
                 dataset=does(what, *["ends"] * 5),
                 sampling=SAMPLING,
-                limits=Limits(sample_timeout_ms=1_500, concurrency=2),
+                limits=Limits(sample_timeout_ms=1_500, concurrency=2, max_unscored=1),
             )
         )
         results = await samples_of(r.worker.bridge, evaluator="rl_test_set")

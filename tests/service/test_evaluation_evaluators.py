@@ -188,11 +188,10 @@ async def test_counts_tell_unscored_from_errors():
         (Limits(max_unscored=0), True),
         (Limits(max_unscored_share=0.5), False),
         (Limits(max_unscored_share=0.49), True),
-        (Limits(), False),
     ],
 )
 async def test_bounds_on_unscored_samples(limits, failed):
-    """More unscored samples than max_unscored or max_unscored_share fail the evaluator; as many, or unset, do not."""
+    """More unscored samples than max_unscored or max_unscored_share fail the evaluator; as many do not."""
     async with rig(ScriptedModel(fault=failing("q0", "q1"))) as r:
         evaluation = await r.evaluation.evaluate(asked(dataset=numbered(4), limits=limits))
 
@@ -201,12 +200,12 @@ async def test_bounds_on_unscored_samples(limits, failed):
     assert (evaluation.state is EvaluationState.FAILED) is failed
 
 
-async def test_bound_on_unscored_fails_its_evaluator_alone():
+async def test_the_metrics_of_a_failed_evaluation_are_those_of_the_evaluators_that_finished():
     """The evaluator with too many unscored fails; another one on the same samples stands, with its keys alone."""
     async with rig(ScriptedModel(fault=lambda call: failing()(call) if call.method == "sample" else None)) as r:
         evaluation = await r.evaluation.evaluate(asked(evaluators=[accuracy(), nll()], limits=Limits(max_unscored=1)))
 
-    assert evaluation.state is EvaluationState.COMPLETED
+    assert evaluation.state is EvaluationState.FAILED
     assert evaluation.metrics.values.keys() == {"nll"}
     assert evaluation.metrics.undefined == {}
 

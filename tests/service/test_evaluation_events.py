@@ -215,7 +215,7 @@ async def test_failed_evaluation_of_failed_evaluators():
         evaluation = await r.evaluation.evaluate(asked(evaluators=BOTH, limits=Limits(max_unscored=0)))
         events = await log_of(r.worker.bridge)
 
-    assert state_of(evaluation) == (EvaluationState.FAILED, "NO_EVALUATOR_FINISHED")
+    assert state_of(evaluation) == (EvaluationState.FAILED, "TOO_MANY_UNSCORED")
     assert by_evaluator(events) == {
         "": [START, EXCEPTION],
         "accuracy": [BEGIN, SAMPLE, SAMPLE, FAILED],

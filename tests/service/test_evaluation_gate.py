@@ -19,6 +19,7 @@ from crucible_bridge.types import (
     GateTier,
     GateVerdict,
     Goal,
+    Limits,
     Record,
     Sample,
     SamplingParams,
@@ -375,11 +376,12 @@ async def test_what_is_tied_with_the_best_is_named(evaluation: EvaluationClient)
     nothing = crucible_bridge.types.RankBy(metric="f1", goal=Goal.HIGHER)
     names = ["base", "alike", "doubtful", "worse"]
     found = await evaluation.compare_evaluations(names, rank_by=accuracy)
-    alone = await evaluation.compare_evaluations(["broken", "worse"], rank_by=strict)
+    await _evaluate(evaluation, "broken", evaluation_id="allowed", limits=Limits(max_unscored_share=0.5))
+    alone = await evaluation.compare_evaluations(["allowed", "worse"], rank_by=strict)
     none = await evaluation.compare_evaluations(names, rank_by=nothing)
 
     assert (found.best_evaluation_id, found.tied_by) == ("base", "paired_scores")
     assert found.tied_evaluation_ids[0] == "alike"
     assert "worse" not in found.tied_evaluation_ids
-    assert (alone.best_evaluation_id, alone.tied_by, alone.tied_evaluation_ids) == ("broken", "values", ())
+    assert (alone.best_evaluation_id, alone.tied_by, alone.tied_evaluation_ids) == ("allowed", "values", ())
     assert (none.best_evaluation_id, none.tied_by, none.tied_evaluation_ids) == ("", "", ())

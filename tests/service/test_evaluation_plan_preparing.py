@@ -90,7 +90,7 @@ async def test_a_step_is_answered_before_its_data_is_read(slow_loading):
     ("content", "reason"), [(None, "NO_SUCH_FILE"), ("", "EMPTY_DATASET"), ('{"input": 1}\n', "MALFORMED_LINE")]
 )
 async def test_data_that_is_refused_fails_the_evaluation(tmp_path, content, reason):
-    """What was right when the plan was registered: START without a total, one EXCEPTION, and the same again later."""
+    """What was right when the plan was registered: START without a total, one EXCEPTION; the step begins it again."""
     data = tmp_path / "data.jsonl"
     data.write_text(LINES)
     async with rig(data_roots=(tmp_path,)) as r:
@@ -110,13 +110,17 @@ async def test_data_that_is_refused_fails_the_evaluation(tmp_path, content, reas
         assert await kinds_of(r.worker.bridge, failed.evaluation_id) == [START, EXCEPTION]
         start = await r.told(START, failed.evaluation_id)
         assert start.measurements == {"done": 0.0}
-        data.write_text(LINES)
-        assert [one.evaluation for one in await r.evaluation.notify_step("p", 3, "embedded:m")][1] == failed
         assert "| results |" not in await r.evaluation.generate_report([failed.evaluation_id])
         both = [one.evaluation.evaluation_id for one in (first, second)]
         compared = await r.evaluation.compare_evaluations(both)
         assert [one.evaluation_id for one in compared.evaluations] == both
         assert compared.comparisons == ()
+
+        data.write_text(LINES)
+        await r.evaluation.notify_step("p", 3, "embedded:m")
+        await r.told(EventKind.EVALUATION_STOP, failed.evaluation_id)
+        again = await r.evaluation.get_evaluation(failed.evaluation_id)
+        assert (again.state, again.attempt, again.problem) == (EvaluationState.COMPLETED, 2, None)
 
 
 async def test_what_was_never_read_stands_in_no_comparison(tmp_path):

@@ -10,12 +10,20 @@ import pytest
 
 import crucible_bridge
 from crucible_bridge.errors import InvalidField, NotFound
-from crucible_bridge.types import Checkpoint, EvaluationState, EvaluatorSpec, Goal, ListRunsResponse, SamplingParams
+from crucible_bridge.types import (
+    Checkpoint,
+    EvaluationState,
+    EvaluatorSpec,
+    Goal,
+    Limits,
+    ListRunsResponse,
+    SamplingParams,
+)
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs import lifecycle, retention
 from crucible_worker.testing import RunningWorker, run_worker
 from tests.service.evaluation_kit import HeldModel
-from tests.service.patience_kit import SAMPLES, models
+from tests.service.patience_kit import SAMPLES, answering, models
 
 MODELS = models(a=0.4, b=0.9)
 
@@ -145,6 +153,24 @@ def often(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retention, "TRIM_SECONDS", 0.05)
 
 
+async def test_a_value_of_few_scores_is_not_the_best():
+    """Each value says what it is made of; one of less than 95 % of another's scores is not called the best."""
+    few = {"few": answering(32, "few"), "most": answering(190, "most"), **MODELS}
+    async with run_worker(few) as worker:
+        for step, name in enumerate(few):
+            limits = Limits(max_unscored_share=1.0)
+            await evaluate(worker, name, step=step, model=f"embedded:{name}", limits=limits)
+        found = {one.results[0].evaluation_id: one.results[0] for one in await checkpoints(worker)}
+        (run,) = (await worker.bridge.evaluation.list_runs()).runs
+
+    scored = {name: (one.scored["accuracy"].n_scored, one.scored["accuracy"].n) for name, one in found.items()}
+    assert scored == {"few": (32, 200), "most": (190, 200), "a": (200, 200), "b": (200, 200)}
+    assert (found["few"].metrics["accuracy"], found["most"].metrics["accuracy"]) == (1.0, 1.0)
+    assert [name for name, one in found.items() if "accuracy" in one.best] == ["most"]
+    (best,) = [one for one in run.best if one.metric == "accuracy"]
+    assert (best.evaluation_id, best.scored) == ("most", found["most"].scored["accuracy"])
+
+
 @pytest.mark.usefixtures("often")
 async def test_what_was_measured_outlives_the_samples(tmp_path: Path):
     """Retention removes the evaluation and leaves its row; whoever deletes an evaluation deletes the row as well."""
@@ -162,6 +188,7 @@ async def test_what_was_measured_outlives_the_samples(tmp_path: Path):
         (left,) = await checkpoints(worker)
         assert not left.results[0].retained
         assert left.results[0].metrics == before[0].results[0].metrics
+        assert left.results[0].scored == before[0].results[0].scored != {}
         assert left.labels == before[0].labels
     briefer = WorkerLimits(run_retention_seconds=1e-6, retention_grace_seconds=0)
     async with run_worker(MODELS, state_dir=tmp_path, limits=briefer) as worker, asyncio.timeout(30):

@@ -130,7 +130,7 @@ async def test_retry_after_is_honoured():
 async def test_sample_time_out_is_an_error_of_the_sample():
     """A sample that takes longer than sample_timeout_ms is ERROR, SAMPLE_TIMEOUT, worth a retry; the others stand."""
     async with rig(ScriptedModel(fault=lambda call: STALL if call.text == "a" else None)) as r:
-        evaluation = await r.evaluation.evaluate(asked(limits=Limits(sample_timeout_ms=50)))
+        evaluation = await r.evaluation.evaluate(asked(limits=Limits(sample_timeout_ms=50, max_unscored=1)))
         stalled, sound = await samples_of(r.worker.bridge)
 
     assert evaluation.state is EvaluationState.COMPLETED
@@ -324,7 +324,7 @@ async def test_a_cancelled_await_costs_its_own_sample_alone(monkeypatch):
 
     monkeypatch.setattr(ExactMatch, "grade", grade)
     async with rig() as r:
-        request = asked(dataset=numbered(10), limits=Limits(concurrency=1))
+        request = asked(dataset=numbered(10), limits=Limits(concurrency=1, max_unscored=1))
         evaluation = await r.evaluation.evaluate(request)
         samples = await samples_of(r.worker.bridge)
 

@@ -136,7 +136,8 @@ async def test_a_failed_evaluator_ends_at_once_while_the_others_go_on(fault: str
     assert end.problem is not None
     assert end.problem.reason == ("MISSING_CLIENT" if fault == "no client" else "TOO_MANY_UNSCORED")
     assert end.duration_ns > 0
-    assert (evaluation.state, evaluation.results[1].problem) == (EvaluationState.COMPLETED, end.problem)
+    ended = EvaluationState.COMPLETED if fault == "no client" else EvaluationState.FAILED
+    assert (evaluation.state, evaluation.results[1].problem) == (ended, end.problem)
     assert kinds["accuracy"] == [BEGIN, SAMPLE, SAMPLE, END]
     assert kinds["nll"] == [BEGIN, *([] if fault == "no client" else [SAMPLE, SAMPLE]), FAILED]
 

@@ -425,7 +425,7 @@ async def test_what_was_scored_stands_when_the_time_of_a_task_is_over(
     """The sample is an ERROR, and its metrics and records are those of what had ended."""
     monkeypatch.setattr(evaluator, "missing_extra", lambda: "")
     (tmp_path / "words.py").touch()
-    limits = Limits(sample_timeout_ms=500)
+    limits = Limits(sample_timeout_ms=500, max_unscored_share=1.0)
 
     async with rig(None, inspect_roots=[tmp_path]) as r:
         request = asked(evaluators=["inspect"], dataset=[Sample(input="words.py@stops")], limits=limits)
@@ -446,7 +446,7 @@ async def test_what_was_scored_stands_at_the_deadline_of_the_evaluation(
     """Shortly before it the task stops, and the evaluation completes with what there is; it waits for 18 s."""
     monkeypatch.setattr(evaluator, "missing_extra", lambda: "")
     (tmp_path / "words.py").touch()
-    limits = Limits(deadline_ms=20_000)
+    limits = Limits(deadline_ms=20_000, max_unscored_share=1.0)
 
     async with rig(None, inspect_roots=[tmp_path]) as r:
         request = asked(evaluators=["inspect"], dataset=[Sample(input="words.py@stops")], limits=limits)

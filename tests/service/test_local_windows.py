@@ -14,6 +14,7 @@ from crucible_bridge.types import (
     EmbeddedModel,
     EvaluationState,
     EvaluatorSpec,
+    Limits,
     ModelInput,
     Sample,
     SamplingParams,
@@ -135,6 +136,7 @@ async def test_texts_beyond_the_context_are_what_the_harness_measures(model, bri
             EvaluatorSpec(kind="perplexity", name="refused", options={"windows": "refuse"}),
         ],
         dataset=samples,
+        limits=Limits(max_unscored_share=1.0),
         evaluation_id="texts",
     )
     results = await samples_of(bridge, "texts")

@@ -245,7 +245,8 @@ async def test_what_cannot_help_is_not_tried_again(tmp_path):
         results = await samples_of(bridge, evaluation.evaluation_id)
     assert len(server.asked) == 20
     assert reasons(results) == {(Verdict.ERROR, "BACKEND_REFUSED")}
-    assert "accuracy" in evaluation.metrics.undefined
+    assert evaluation.state is EvaluationState.FAILED
+    assert "accuracy" in evaluation.results[0].metrics.undefined
 
 
 @pytest.mark.parametrize("reply", [Reply({"choices": []}), Reply(b"<html>busy</html>"), Reply({"error": "odd"})])

@@ -71,4 +71,4 @@ async def test_what_a_server_does_not_tell_is_an_error(tmp_path, script, options
     evaluation, result, _ = await evaluated(script, tmp_path, **options)
 
     assert (result.verdict, result.problem.reason if result.problem else None) == (Verdict.ERROR, reason)
-    assert set(evaluation.metrics.undefined.values()) == {"no sample was scored"}
+    assert set(evaluation.results[0].metrics.undefined.values()) == {"no sample was scored"}

@@ -241,7 +241,7 @@ async def test_a_sample_that_takes_too_long_is_withdrawn_and_its_call_cancelled(
 
     async with rig() as it:
         evaluation = await it.evaluation.evaluate_with_orchestrator_model(
-            asked(limits=Limits(sample_timeout_ms=200)), model=Hangs(), window=1
+            asked(limits=Limits(sample_timeout_ms=200, max_unscored_share=1.0)), model=Hangs(), window=1
         )
         samples = await samples_of(it.worker.bridge)
         await asyncio.wait_for(cancelled.wait(), 10)

@@ -185,7 +185,8 @@ async def test_a_call_that_never_ends_is_wrong_there_and_an_error_here(benchmark
     model = ScriptedModel(answer=RIGHT.__getitem__, fault=lambda call: STALL if call.text == "q2" else None)
     expected = await benchmark(model, timeout_seconds=0.2)
     async with rig(model) as r:
-        evaluation = await r.evaluation.evaluate(_ours(accuracy(renderer="raw"), limits=Limits(sample_timeout_ms=200)))
+        limits = Limits(sample_timeout_ms=200, max_unscored_share=1.0)
+        evaluation = await r.evaluation.evaluate(_ours(accuracy(renderer="raw"), limits=limits))
         by_id = {sample.sample_id: sample for sample in await samples_of(r.worker.bridge)}
 
     assert (expected.score, expected.num_errors) == (0.75, 1)

@@ -90,7 +90,7 @@ async def test_one_that_fails_takes_all_along_there_and_nobody_here(step: Any) -
         evaluation = await r.evaluation.evaluate(_ours("accuracy", "held_out", limits=Limits(max_unscored=0)))
 
     failed, sound = evaluation.results
-    assert evaluation.state is EvaluationState.COMPLETED
+    assert evaluation.state is EvaluationState.FAILED
     assert failed.problem is not None
     assert sound.problem is None
     assert evaluation.metrics.values.keys() == {"held_out/nll"}

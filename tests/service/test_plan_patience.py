@@ -28,7 +28,7 @@ from crucible_worker.server.parts import Parts, build_with
 from crucible_worker.testing import EventRecorder, RunningWorker, ScriptedModel, record_events, run_worker
 from crucible_worker.testing.scripted import ScriptedBackend
 from tests.service.evaluation_kit import HeldModel, failing
-from tests.service.patience_kit import best_and_plateau, models, patient_plan, right, steps_of
+from tests.service.patience_kit import answering, best_and_plateau, models, patient_plan, right, steps_of
 
 
 async def notified(worker: RunningWorker, recorder: EventRecorder, step: int, model: str) -> None:
@@ -60,7 +60,7 @@ async def test_only_what_is_credibly_better_is_the_new_best():
 
         assert steps_of(found) == [("best", 0), ("best", 1), ("plateau", 3), ("best", 4), ("plateau", 6)]
         first, second, plateau = found[:3]
-        assert first.measurements == {"value": 0.4}
+        assert first.measurements == {"value": 0.4, "n": 200.0, "n_scored": 200.0}
         assert (first.run_id, first.correlation_id, first.evaluation_id) == ("run", "c", "")
         assert first.metadata == {
             "metric": "accuracy",
@@ -78,6 +78,21 @@ async def test_only_what_is_credibly_better_is_the_new_best():
         assert 0 < measured["difference_ci_low"] < 0.2 < measured["difference_ci_high"]
         assert plateau.measurements == {"value": 0.6, "last_value": 0.59, "evaluations": 2.0}
         assert (plateau.metadata["best_step"], plateau.metadata["best_model"]) == ("1", "embedded:b")
+
+
+async def test_a_step_of_few_scores_is_neither_the_best_nor_a_step_without_progress():
+    """The samples that it scored may be the easy ones; if it was the first step, the next one takes its place."""
+    shares = {"few": answering(32, "few"), **models(a=0.4, b=0.39), "fewer": answering(180, "fewer"), **models(c=0.41)}
+    async with run_worker(shares) as worker, record_events(worker.bridge) as recorder:
+        await worker.bridge.evaluation.register_plan(patient_plan())
+        for step, name in enumerate(shares):
+            await notified(worker, recorder, step, f"embedded:{name}")
+        await reported(recorder, EventKind.RUN_PLATEAU, 4)
+        found = await best_and_plateau(worker.bridge)
+
+        assert steps_of(found) == [("best", 0), ("best", 1), ("plateau", 4)]
+        assert [(one.measurements["n_scored"], one.measurements["n"]) for one in found[:2]] == [(32, 200), (200, 200)]
+        assert found[1].metadata["by"] == "first"
 
 
 async def test_a_difference_up_to_min_delta_is_no_improvement():
@@ -100,7 +115,7 @@ async def test_a_metric_without_scores_is_compared_by_its_values():
             await notified(worker, recorder, step, f"embedded:{name}")
         event = await reported(recorder, EventKind.RUN_BEST, 1)
         assert (event.metadata["by"], event.metadata["not_paired"]) == ("value", "NO_SCORES")
-        assert event.measurements.keys() == {"value", "previous_value", "difference"}
+        assert event.measurements.keys() == {"value", "n", "n_scored", "previous_value", "difference"}
 
 
 async def test_less_can_be_better():
@@ -316,6 +331,8 @@ async def test_the_best_checkpoint_is_written_next_to_the_checkpoints(tmp_path: 
             "goal": "higher",
             "value": 0.8,
             "evaluation_id": "p-step-2-0",
+            "n": 200,
+            "n_scored": 200,
         }
         assert sorted(path.name for path in (root / "run").iterdir()) == ["BEST", "a", "b", "c"]
 

@@ -146,7 +146,7 @@ async def test_a_best_step_is_one_of_the_latest_rules(tmp_path: Path):
 
     assert steps_of(found) == [("best", 0), ("best", 1), ("best", 2), ("plateau", 4)]
     assert found[2].metadata["by"] == "first"
-    assert found[2].measurements == {"value": 0.5}
+    assert found[2].measurements == {"value": 0.5, "n": 200.0, "n_scored": 200.0}
 
 
 async def test_what_other_rules_have_begun_is_refused_at_resume(tmp_path: Path):

@@ -22,6 +22,7 @@ from crucible_bridge.types import (
     Patience,
     Problem,
     SampleResult,
+    ScoredCount,
     Usage,
     Verdict,
 )
@@ -230,7 +231,7 @@ def events_of_every_kind() -> Iterator[Event]:
         Improvement(better=True, by="paired", difference=0.1, interval=(0.0, 0.2)),
         Improvement(better=True, by="value", difference=0.1, not_paired="NO_SCORES"),
     ):
-        yield best_event(plan, step, step, found)
+        yield best_event(plan, step, step, found, ScoredCount(n=4, n_scored=3))
     yield plateau_event(plan, step, step, 1)
     checkpoint = CheckpointRow(
         name="checkpoint-1",

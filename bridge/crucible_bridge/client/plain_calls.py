@@ -160,17 +160,20 @@ class PlainEvaluationCalls:
         )
 
     async def resume_evaluation(self, evaluation_id: str, *, timeout: float | None = None) -> Evaluation:
-        """Ends the pause of an evaluation: its samples begin again at once, where it has an owner.
+        """Lets an evaluation continue.
 
-        One that is not paused stays as it is. An INTERRUPTED evaluation needs StartEvaluation besides.
+        If it is paused, its samples begin again at once, where it has an owner. If it is INTERRUPTED, or FAILED so
+        that StartEvaluation would begin it again, another attempt runs the rest at this worker, as its request is
+        recorded. One that runs stays as it is.
 
         Args:
             evaluation_id: which one; required.
             timeout: seconds for the call.
 
         Raises:
-            BridgeError: NOT_FOUND: UNKNOWN_EVALUATION. FAILED_PRECONDITION: EVALUATION_ENDED. UNAVAILABLE:
-                JOURNAL_UNWRITABLE.
+            BridgeError: those of StartEvaluation about model and data; and NOT_FOUND: UNKNOWN_EVALUATION.
+                FAILED_PRECONDITION: EVALUATION_ENDED; NEEDS_CALLER (its samples came with its request, or its
+                caller has a grader or an environment of it), HELD_BY_ORCHESTRATOR: send the request itself again.
         """
         message = made(
             evaluation_pb2.ResumeEvaluationRequest,

@@ -184,6 +184,7 @@ from crucible_bridge.types import (
     SampledItem,
     SampleResult,
     SamplingParams,
+    ScoredCount,
     SequenceLogprobs,
     SeriesPoint,
     ServerEngine,
@@ -430,6 +431,8 @@ __all__ = [
     "sampled_item_to_v1",
     "sampling_params_from_v1",
     "sampling_params_to_v1",
+    "scored_count_from_v1",
+    "scored_count_to_v1",
     "sequence_logprobs_from_v1",
     "sequence_logprobs_to_v1",
     "series_point_from_v1",
@@ -1186,6 +1189,7 @@ def rank_by_to_v1(value: RankBy, field: str = "") -> evaluation_pb2.RankBy:
         field,
         metric=value.metric,
         goal=GOAL_PAIR.to_number[value.goal],
+        min_scored_share=value.min_scored_share,
     )
 
 
@@ -1197,9 +1201,17 @@ def rank_by_from_v1(message: evaluation_pb2.RankBy, field: str = "") -> RankBy:
     """
     if not message.metric:
         raise InvalidField(child(field, "metric"), "is empty")
+    min_scored_share = message.min_scored_share if message.HasField("min_scored_share") else 0.95
+    within(
+        min_scored_share,
+        bounds.RANK_BY_MIN_SCORED_SHARE_LEAST,
+        bounds.RANK_BY_MIN_SCORED_SHARE_MOST,
+        child(field, "min_scored_share"),
+    )
     return RankBy(
         metric=message.metric,
         goal=GOAL_PAIR.from_v1(message.goal, child(field, "goal")),
+        min_scored_share=min_scored_share,
     )
 
 
@@ -1214,6 +1226,7 @@ def run_best_to_v1(value: RunBest) -> evaluation_pb2.RunBest:
         dataset=unicode_text(value.dataset),
         dataset_fingerprint=unicode_text(value.dataset_fingerprint),
         rules_version=value.rules_version,
+        scored=None if value.scored is None else scored_count_to_v1(value.scored),
     )
 
 
@@ -1234,6 +1247,7 @@ def run_best_from_v1(message: evaluation_pb2.RunBest, field: str = "") -> RunBes
         dataset=message.dataset,
         dataset_fingerprint=message.dataset_fingerprint,
         rules_version=message.rules_version,
+        scored=scored_count_from_v1(message.scored, child(field, "scored")) if message.HasField("scored") else None,
     )
 
 
@@ -1291,6 +1305,7 @@ def checkpoint_result_to_v1(value: CheckpointResult) -> evaluation_pb2.Checkpoin
         problem=None if value.problem is None else problem_to_v1(value.problem),
         rules_version=value.rules_version,
         superseded=value.superseded,
+        scored={unicode_text(key): scored_count_to_v1(item) for key, item in value.scored.items()},
     )
 
 
@@ -1314,6 +1329,9 @@ def checkpoint_result_from_v1(message: evaluation_pb2.CheckpointResult, field: s
         problem=problem_from_v1(message.problem, child(field, "problem")) if message.HasField("problem") else None,
         rules_version=message.rules_version,
         superseded=message.superseded,
+        scored={
+            key: scored_count_from_v1(item, child(field, "scored")) for key, item in sorted(message.scored.items())
+        },
     )
 
 
@@ -1459,6 +1477,7 @@ def series_point_to_v1(value: SeriesPoint) -> evaluation_pb2.SeriesPoint:
         step=value.step,
         value=value.value,
         rules_version=value.rules_version,
+        scored=None if value.scored is None else scored_count_to_v1(value.scored),
     )
 
 
@@ -1475,6 +1494,7 @@ def series_point_from_v1(message: evaluation_pb2.SeriesPoint, field: str = "") -
         step=message.step if message.HasField("step") else None,
         value=message.value,
         rules_version=message.rules_version,
+        scored=scored_count_from_v1(message.scored, child(field, "scored")) if message.HasField("scored") else None,
     )
 
 
@@ -3170,6 +3190,22 @@ def list_runs_request_from_v1(message: evaluation_pb2.ListRunsRequest, field: st
         run_id=message.run_id if message.HasField("run_id") else None,
         page_size=message.page_size,
         page_token=message.page_token,
+    )
+
+
+def scored_count_to_v1(value: ScoredCount) -> evaluation_pb2.ScoredCount:
+    """Encode: Of how many results of samples a metric is made."""
+    return evaluation_pb2.ScoredCount(
+        n=value.n,
+        n_scored=value.n_scored,
+    )
+
+
+def scored_count_from_v1(message: evaluation_pb2.ScoredCount, field: str = "") -> ScoredCount:
+    """Decode: Of how many results of samples a metric is made."""
+    return ScoredCount(
+        n=message.n,
+        n_scored=message.n_scored,
     )
 
 

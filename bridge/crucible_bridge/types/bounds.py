@@ -167,6 +167,8 @@ __all__ = [
     "PROMPT_SYSTEM_MAX_BYTES",
     "PROMPT_TARGET_DELIMITER_MAX_BYTES",
     "PROMPT_TEMPLATE_MAX_BYTES",
+    "RANK_BY_MIN_SCORED_SHARE_LEAST",
+    "RANK_BY_MIN_SCORED_SHARE_MOST",
     "RAW_RESPONSE_STOP_REASON_ONE_OF",
     "READ_DATASET_REQUEST_LIMIT_LEAST",
     "READ_DATASET_REQUEST_OFFSET_LEAST",
@@ -381,6 +383,10 @@ COMPARE_EVALUATIONS_REQUEST_MAX_LISTED_DEFAULT = 100
 """Default of `CompareEvaluationsRequest.max_listed`."""
 COMPARE_EVALUATIONS_REQUEST_CLUSTER_BY_MAX_CHARS = 1_000
 """Most characters of `CompareEvaluationsRequest.cluster_by`."""
+RANK_BY_MIN_SCORED_SHARE_LEAST = 0.0
+"""Smallest value of `RankBy.min_scored_share`."""
+RANK_BY_MIN_SCORED_SHARE_MOST = 1.0
+"""Largest value of `RankBy.min_scored_share`."""
 GATE_METRIC_KEY_MAX_CHARS = 1_000
 """Most characters of `GateMetric.key`."""
 GATE_METRIC_MAX_DROP_LEAST = 0.0

@@ -134,6 +134,7 @@ __all__ = [
     "SampleResult",
     "SampledItem",
     "SamplingParams",
+    "ScoredCount",
     "SequenceLogprobs",
     "SeriesPoint",
     "ServerEngine",
@@ -310,9 +311,11 @@ class Limits:
     answered it for the worker's default_sample_timeout_seconds.
     """
     max_unscored_share: float | None = None
-    """Fail an evaluator when more than this share of its samples is unscored; never if None."""
+    """FAILED when more than this share of the samples of an evaluator is unscored; each evaluator has its result all
+    the same. If this and max_unscored are None, more than a share of 0.05 with an error is too many.
+    """
     max_unscored: int | None = None
-    """Likewise, more than this count."""
+    """Likewise, more than this count; both if both are there."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -615,6 +618,10 @@ class RankBy:
     """Its full key, "<metric_prefix><name>/<key>"; required."""
     goal: Goal
     """Required."""
+    min_scored_share: float = 0.95
+    """A value of fewer scores than this share of what another evaluation has is not ranked: the samples with a score
+    may be the easy ones. 0 ranks all.
+    """
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -637,6 +644,8 @@ class RunBest:
     """SHA-256 of the samples."""
     rules_version: int = 0
     """As Evaluation has it: each version has its own best value."""
+    scored: ScoredCount | None = None
+    """What the value is made of; None if an earlier release measured it."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -694,7 +703,10 @@ class CheckpointResult:
     metrics: Mapping[str, float] = dataclasses.field(default_factory=dict)
     """Every metric with a value, by its full key."""
     best: tuple[str, ...] = ()
-    """Keys of the metrics of which this is the best value in the run, on this data set and by these rules."""
+    """Keys of the metrics of which this is the best value in the run, on this data set and by these rules. One that
+    is made of less than 95 % of the scores that another evaluation has is not the best: those with a score may be
+    the easy ones.
+    """
     created_unix_ns: int = 0
     """When it was accepted, Unix time in nanoseconds."""
     ended_unix_ns: int = 0
@@ -707,6 +719,8 @@ class CheckpointResult:
     """Whether the checkpoint was written again since, with other content: a later evaluation of this step and model
     has read that. Then this is no part of what is best, of charts, or of comparisons of the run.
     """
+    scored: Mapping[str, ScoredCount] = dataclasses.field(default_factory=dict)
+    """What each metric is made of, by its key; without those that an earlier release measured."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -815,6 +829,8 @@ class SeriesPoint:
     """The value."""
     rules_version: int = 0
     """As Evaluation has it: values of two versions are not comparable."""
+    scored: ScoredCount | None = None
+    """What the value is made of; None if that is not known."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -848,8 +864,9 @@ class EvaluationComparison:
     (the metric is no mean of the scores of samples: only equal values are tied). Empty where there is no best.
     """
     unranked_evaluation_ids: tuple[str, ...] = ()
-    """Those with a value of rank_by's metric that are not ranked, in the order of evaluations: their rules_version
-    is not that of the best. Empty with across_rules.
+    """Those with a value of rank_by's metric that are not ranked, in the order of evaluations. Their rules_version
+    is not that of the best (unless across_rules is set), or too few of their samples have a score (see
+    min_scored_share).
     """
 
 
@@ -1650,6 +1667,16 @@ class ListRunsRequest:
     """At most so many runs, or checkpoints of the run, up to 1,000; 0 is 100."""
     page_token: str = ""
     """From the answer before."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ScoredCount:
+    """Of how many results of samples a metric is made."""
+
+    n: int = 0
+    """Those of its evaluator."""
+    n_scored: int = 0
+    """Those with a score."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -797,7 +797,7 @@ class ListRunsRequest(_message.Message):
     def __init__(self, run_id: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class RunBest(_message.Message):
-    __slots__ = ("metric", "goal", "value", "evaluation_id", "step", "dataset", "dataset_fingerprint", "rules_version")
+    __slots__ = ("metric", "goal", "value", "evaluation_id", "step", "dataset", "dataset_fingerprint", "rules_version", "scored")
     METRIC_FIELD_NUMBER: _ClassVar[int]
     GOAL_FIELD_NUMBER: _ClassVar[int]
     VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -806,6 +806,7 @@ class RunBest(_message.Message):
     DATASET_FIELD_NUMBER: _ClassVar[int]
     DATASET_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     RULES_VERSION_FIELD_NUMBER: _ClassVar[int]
+    SCORED_FIELD_NUMBER: _ClassVar[int]
     metric: str
     goal: Goal
     value: float
@@ -814,7 +815,16 @@ class RunBest(_message.Message):
     dataset: str
     dataset_fingerprint: str
     rules_version: int
-    def __init__(self, metric: _Optional[str] = ..., goal: _Optional[_Union[Goal, str]] = ..., value: _Optional[float] = ..., evaluation_id: _Optional[str] = ..., step: _Optional[int] = ..., dataset: _Optional[str] = ..., dataset_fingerprint: _Optional[str] = ..., rules_version: _Optional[int] = ...) -> None: ...
+    scored: ScoredCount
+    def __init__(self, metric: _Optional[str] = ..., goal: _Optional[_Union[Goal, str]] = ..., value: _Optional[float] = ..., evaluation_id: _Optional[str] = ..., step: _Optional[int] = ..., dataset: _Optional[str] = ..., dataset_fingerprint: _Optional[str] = ..., rules_version: _Optional[int] = ..., scored: _Optional[_Union[ScoredCount, _Mapping]] = ...) -> None: ...
+
+class ScoredCount(_message.Message):
+    __slots__ = ("n", "n_scored")
+    N_FIELD_NUMBER: _ClassVar[int]
+    N_SCORED_FIELD_NUMBER: _ClassVar[int]
+    n: int
+    n_scored: int
+    def __init__(self, n: _Optional[int] = ..., n_scored: _Optional[int] = ...) -> None: ...
 
 class RunInfo(_message.Message):
     __slots__ = ("run_id", "first_unix_ns", "last_unix_ns", "first_step", "last_step", "checkpoints", "completed", "failed", "cancelled", "unfinished", "best")
@@ -843,7 +853,7 @@ class RunInfo(_message.Message):
     def __init__(self, run_id: _Optional[str] = ..., first_unix_ns: _Optional[int] = ..., last_unix_ns: _Optional[int] = ..., first_step: _Optional[int] = ..., last_step: _Optional[int] = ..., checkpoints: _Optional[int] = ..., completed: _Optional[int] = ..., failed: _Optional[int] = ..., cancelled: _Optional[int] = ..., unfinished: _Optional[int] = ..., best: _Optional[_Iterable[_Union[RunBest, _Mapping]]] = ...) -> None: ...
 
 class CheckpointResult(_message.Message):
-    __slots__ = ("evaluation_id", "state", "retained", "dataset", "dataset_fingerprint", "done", "metrics", "best", "created_unix_ns", "ended_unix_ns", "problem", "rules_version", "superseded")
+    __slots__ = ("evaluation_id", "state", "retained", "dataset", "dataset_fingerprint", "done", "metrics", "best", "created_unix_ns", "ended_unix_ns", "problem", "rules_version", "superseded", "scored")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -851,6 +861,13 @@ class CheckpointResult(_message.Message):
         key: str
         value: float
         def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
+    class ScoredEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: ScoredCount
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[ScoredCount, _Mapping]] = ...) -> None: ...
     EVALUATION_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     RETAINED_FIELD_NUMBER: _ClassVar[int]
@@ -864,6 +881,7 @@ class CheckpointResult(_message.Message):
     PROBLEM_FIELD_NUMBER: _ClassVar[int]
     RULES_VERSION_FIELD_NUMBER: _ClassVar[int]
     SUPERSEDED_FIELD_NUMBER: _ClassVar[int]
+    SCORED_FIELD_NUMBER: _ClassVar[int]
     evaluation_id: str
     state: EvaluationState
     retained: bool
@@ -877,7 +895,8 @@ class CheckpointResult(_message.Message):
     problem: _types_pb2.Problem
     rules_version: int
     superseded: bool
-    def __init__(self, evaluation_id: _Optional[str] = ..., state: _Optional[_Union[EvaluationState, str]] = ..., retained: bool = ..., dataset: _Optional[str] = ..., dataset_fingerprint: _Optional[str] = ..., done: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., best: _Optional[_Iterable[str]] = ..., created_unix_ns: _Optional[int] = ..., ended_unix_ns: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., rules_version: _Optional[int] = ..., superseded: bool = ...) -> None: ...
+    scored: _containers.MessageMap[str, ScoredCount]
+    def __init__(self, evaluation_id: _Optional[str] = ..., state: _Optional[_Union[EvaluationState, str]] = ..., retained: bool = ..., dataset: _Optional[str] = ..., dataset_fingerprint: _Optional[str] = ..., done: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., best: _Optional[_Iterable[str]] = ..., created_unix_ns: _Optional[int] = ..., ended_unix_ns: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., rules_version: _Optional[int] = ..., superseded: bool = ..., scored: _Optional[_Mapping[str, ScoredCount]] = ...) -> None: ...
 
 class Checkpoint(_message.Message):
     __slots__ = ("step", "model", "base_model", "adapter", "model_fingerprint", "labels", "results")
@@ -1218,12 +1237,14 @@ class CompareEvaluationsRequest(_message.Message):
     def __init__(self, evaluation_ids: _Optional[_Iterable[str]] = ..., run_id: _Optional[str] = ..., dataset_fingerprint: _Optional[str] = ..., baseline_id: _Optional[str] = ..., evaluator: _Optional[str] = ..., rank_by: _Optional[_Union[RankBy, _Mapping]] = ..., confidence: _Optional[float] = ..., max_listed: _Optional[int] = ..., cluster_by: _Optional[str] = ..., across_rules: bool = ...) -> None: ...
 
 class RankBy(_message.Message):
-    __slots__ = ("metric", "goal")
+    __slots__ = ("metric", "goal", "min_scored_share")
     METRIC_FIELD_NUMBER: _ClassVar[int]
     GOAL_FIELD_NUMBER: _ClassVar[int]
+    MIN_SCORED_SHARE_FIELD_NUMBER: _ClassVar[int]
     metric: str
     goal: Goal
-    def __init__(self, metric: _Optional[str] = ..., goal: _Optional[_Union[Goal, str]] = ...) -> None: ...
+    min_scored_share: float
+    def __init__(self, metric: _Optional[str] = ..., goal: _Optional[_Union[Goal, str]] = ..., min_scored_share: _Optional[float] = ...) -> None: ...
 
 class SampleChange(_message.Message):
     __slots__ = ("sample_id", "baseline_score", "score")
@@ -1274,16 +1295,18 @@ class MetricSeries(_message.Message):
     def __init__(self, key: _Optional[str] = ..., points: _Optional[_Iterable[_Union[SeriesPoint, _Mapping]]] = ...) -> None: ...
 
 class SeriesPoint(_message.Message):
-    __slots__ = ("evaluation_id", "step", "value", "rules_version")
+    __slots__ = ("evaluation_id", "step", "value", "rules_version", "scored")
     EVALUATION_ID_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     VALUE_FIELD_NUMBER: _ClassVar[int]
     RULES_VERSION_FIELD_NUMBER: _ClassVar[int]
+    SCORED_FIELD_NUMBER: _ClassVar[int]
     evaluation_id: str
     step: int
     value: float
     rules_version: int
-    def __init__(self, evaluation_id: _Optional[str] = ..., step: _Optional[int] = ..., value: _Optional[float] = ..., rules_version: _Optional[int] = ...) -> None: ...
+    scored: ScoredCount
+    def __init__(self, evaluation_id: _Optional[str] = ..., step: _Optional[int] = ..., value: _Optional[float] = ..., rules_version: _Optional[int] = ..., scored: _Optional[_Union[ScoredCount, _Mapping]] = ...) -> None: ...
 
 class CompareEvaluationsResponse(_message.Message):
     __slots__ = ("evaluations", "comparisons", "series", "best_evaluation_id", "tied_evaluation_ids", "tied_by", "unranked_evaluation_ids")

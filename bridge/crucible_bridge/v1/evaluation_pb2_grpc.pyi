@@ -30,11 +30,12 @@ GRPC_VERSION: str
 class EvaluationServiceStub:
     """Runs evaluators on models.
 
-    The life of an evaluation: QUEUED until a worker has room for it, RUNNING, then for good COMPLETED, FAILED or
-    CANCELLED. An attempt that ends with its worker (drain, death, a journal that cannot be written) leaves it
-    INTERRUPTED. A request with the same id and specification, at any worker of the journal, makes it QUEUED for a new
-    attempt. A result is final, unless it is a retryable error: such samples, and those without a result, run in the new
-    attempt. A sample's result and its event are written in one transaction and survive the worker's death. Any worker
+    The life of an evaluation: QUEUED until a worker has room for it, RUNNING, then COMPLETED, FAILED or CANCELLED.
+    An attempt that ends with its worker (drain, death, a journal that cannot be written) leaves it INTERRUPTED. A request
+    with the same id and specification, at any worker of the journal, makes it QUEUED for a new attempt. It does so, too, if
+    it FAILED with a problem that is retryable, or without any score; COMPLETED and CANCELLED are for good. A result is
+    final, unless it is a retryable error: such samples, and those without a result, run in the new attempt; all of them do
+    if none has a score. A sample's result and its event are written in one transaction and survive the worker's death. Any worker
     answers reads, watches and cancels for all evaluations of the journal.
 
     An evaluation that fails is no failed call: the call answers with state FAILED and a problem. Errors, beside those of
@@ -142,13 +143,14 @@ class EvaluationServiceStub:
     UNAVAILABLE: JOURNAL_UNWRITABLE.
     """
     ResumeEvaluation: _grpc.UnaryUnaryMultiCallable[_evaluation_pb2.ResumeEvaluationRequest, _evaluation_pb2.ResumeEvaluationResponse]
-    """Ends the pause of an evaluation: its samples begin again at once, where it has an owner. One that is not paused stays
-    as it is. An INTERRUPTED evaluation needs StartEvaluation besides.
+    """Lets an evaluation continue. If it is paused, its samples begin again at once, where it has an owner. If it is
+    INTERRUPTED, or FAILED so that StartEvaluation would begin it again, another attempt runs the rest at this worker, as
+    its request is recorded. One that runs stays as it is.
 
-    Errors:
+    Errors: those of StartEvaluation about model and data; and
     NOT_FOUND: UNKNOWN_EVALUATION.
-    FAILED_PRECONDITION: EVALUATION_ENDED.
-    UNAVAILABLE: JOURNAL_UNWRITABLE.
+    FAILED_PRECONDITION: EVALUATION_ENDED; NEEDS_CALLER (its samples came with its request, or its caller has a grader or
+    an environment of it), HELD_BY_ORCHESTRATOR: send the request itself again.
     """
     SetEvaluationConcurrency: _grpc.UnaryUnaryMultiCallable[_evaluation_pb2.SetEvaluationConcurrencyRequest, _evaluation_pb2.SetEvaluationConcurrencyResponse]
     """Changes how many samples of an evaluation may be at work at once. It counts in this attempt and in later ones, whatever
@@ -237,7 +239,7 @@ class EvaluationServiceStub:
     """Starts the evaluations of a plan that are due at a step. Answers as soon as they are queued, before a data set is read or the
     model is loaded: training continues meanwhile. What these then refuse, such as a data set that is missing or has
     changed, is the problem of an evaluation that FAILED. The same call again starts nothing twice; it resumes what is
-    interrupted, and starts what a full queue refused.
+    interrupted, begins again what FAILED as StartEvaluation does, and starts what a full queue refused.
 
     Errors: those of StartEvaluation that show without data, at the first evaluation that cannot be started; and
     NOT_FOUND: UNKNOWN_PLAN.
@@ -275,11 +277,12 @@ class EvaluationServiceStub:
 class EvaluationServiceAsyncStub(EvaluationServiceStub):
     """Runs evaluators on models.
 
-    The life of an evaluation: QUEUED until a worker has room for it, RUNNING, then for good COMPLETED, FAILED or
-    CANCELLED. An attempt that ends with its worker (drain, death, a journal that cannot be written) leaves it
-    INTERRUPTED. A request with the same id and specification, at any worker of the journal, makes it QUEUED for a new
-    attempt. A result is final, unless it is a retryable error: such samples, and those without a result, run in the new
-    attempt. A sample's result and its event are written in one transaction and survive the worker's death. Any worker
+    The life of an evaluation: QUEUED until a worker has room for it, RUNNING, then COMPLETED, FAILED or CANCELLED.
+    An attempt that ends with its worker (drain, death, a journal that cannot be written) leaves it INTERRUPTED. A request
+    with the same id and specification, at any worker of the journal, makes it QUEUED for a new attempt. It does so, too, if
+    it FAILED with a problem that is retryable, or without any score; COMPLETED and CANCELLED are for good. A result is
+    final, unless it is a retryable error: such samples, and those without a result, run in the new attempt; all of them do
+    if none has a score. A sample's result and its event are written in one transaction and survive the worker's death. Any worker
     answers reads, watches and cancels for all evaluations of the journal.
 
     An evaluation that fails is no failed call: the call answers with state FAILED and a problem. Errors, beside those of
@@ -384,13 +387,14 @@ class EvaluationServiceAsyncStub(EvaluationServiceStub):
     UNAVAILABLE: JOURNAL_UNWRITABLE.
     """
     ResumeEvaluation: _aio.UnaryUnaryMultiCallable[_evaluation_pb2.ResumeEvaluationRequest, _evaluation_pb2.ResumeEvaluationResponse]  # type: ignore[assignment]
-    """Ends the pause of an evaluation: its samples begin again at once, where it has an owner. One that is not paused stays
-    as it is. An INTERRUPTED evaluation needs StartEvaluation besides.
+    """Lets an evaluation continue. If it is paused, its samples begin again at once, where it has an owner. If it is
+    INTERRUPTED, or FAILED so that StartEvaluation would begin it again, another attempt runs the rest at this worker, as
+    its request is recorded. One that runs stays as it is.
 
-    Errors:
+    Errors: those of StartEvaluation about model and data; and
     NOT_FOUND: UNKNOWN_EVALUATION.
-    FAILED_PRECONDITION: EVALUATION_ENDED.
-    UNAVAILABLE: JOURNAL_UNWRITABLE.
+    FAILED_PRECONDITION: EVALUATION_ENDED; NEEDS_CALLER (its samples came with its request, or its caller has a grader or
+    an environment of it), HELD_BY_ORCHESTRATOR: send the request itself again.
     """
     SetEvaluationConcurrency: _aio.UnaryUnaryMultiCallable[_evaluation_pb2.SetEvaluationConcurrencyRequest, _evaluation_pb2.SetEvaluationConcurrencyResponse]  # type: ignore[assignment]
     """Changes how many samples of an evaluation may be at work at once. It counts in this attempt and in later ones, whatever
@@ -479,7 +483,7 @@ class EvaluationServiceAsyncStub(EvaluationServiceStub):
     """Starts the evaluations of a plan that are due at a step. Answers as soon as they are queued, before a data set is read or the
     model is loaded: training continues meanwhile. What these then refuse, such as a data set that is missing or has
     changed, is the problem of an evaluation that FAILED. The same call again starts nothing twice; it resumes what is
-    interrupted, and starts what a full queue refused.
+    interrupted, begins again what FAILED as StartEvaluation does, and starts what a full queue refused.
 
     Errors: those of StartEvaluation that show without data, at the first evaluation that cannot be started; and
     NOT_FOUND: UNKNOWN_PLAN.
@@ -516,11 +520,12 @@ class EvaluationServiceAsyncStub(EvaluationServiceStub):
 class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
     """Runs evaluators on models.
 
-    The life of an evaluation: QUEUED until a worker has room for it, RUNNING, then for good COMPLETED, FAILED or
-    CANCELLED. An attempt that ends with its worker (drain, death, a journal that cannot be written) leaves it
-    INTERRUPTED. A request with the same id and specification, at any worker of the journal, makes it QUEUED for a new
-    attempt. A result is final, unless it is a retryable error: such samples, and those without a result, run in the new
-    attempt. A sample's result and its event are written in one transaction and survive the worker's death. Any worker
+    The life of an evaluation: QUEUED until a worker has room for it, RUNNING, then COMPLETED, FAILED or CANCELLED.
+    An attempt that ends with its worker (drain, death, a journal that cannot be written) leaves it INTERRUPTED. A request
+    with the same id and specification, at any worker of the journal, makes it QUEUED for a new attempt. It does so, too, if
+    it FAILED with a problem that is retryable, or without any score; COMPLETED and CANCELLED are for good. A result is
+    final, unless it is a retryable error: such samples, and those without a result, run in the new attempt; all of them do
+    if none has a score. A sample's result and its event are written in one transaction and survive the worker's death. Any worker
     answers reads, watches and cancels for all evaluations of the journal.
 
     An evaluation that fails is no failed call: the call answers with state FAILED and a problem. Errors, beside those of
@@ -689,13 +694,14 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _evaluation_pb2.ResumeEvaluationRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_evaluation_pb2.ResumeEvaluationResponse, _abc.Awaitable[_evaluation_pb2.ResumeEvaluationResponse]]:
-        """Ends the pause of an evaluation: its samples begin again at once, where it has an owner. One that is not paused stays
-        as it is. An INTERRUPTED evaluation needs StartEvaluation besides.
+        """Lets an evaluation continue. If it is paused, its samples begin again at once, where it has an owner. If it is
+        INTERRUPTED, or FAILED so that StartEvaluation would begin it again, another attempt runs the rest at this worker, as
+        its request is recorded. One that runs stays as it is.
 
-        Errors:
+        Errors: those of StartEvaluation about model and data; and
         NOT_FOUND: UNKNOWN_EVALUATION.
-        FAILED_PRECONDITION: EVALUATION_ENDED.
-        UNAVAILABLE: JOURNAL_UNWRITABLE.
+        FAILED_PRECONDITION: EVALUATION_ENDED; NEEDS_CALLER (its samples came with its request, or its caller has a grader or
+        an environment of it), HELD_BY_ORCHESTRATOR: send the request itself again.
         """
 
     @_abc_1.abstractmethod
@@ -844,7 +850,7 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
         """Starts the evaluations of a plan that are due at a step. Answers as soon as they are queued, before a data set is read or the
         model is loaded: training continues meanwhile. What these then refuse, such as a data set that is missing or has
         changed, is the problem of an evaluation that FAILED. The same call again starts nothing twice; it resumes what is
-        interrupted, and starts what a full queue refused.
+        interrupted, begins again what FAILED as StartEvaluation does, and starts what a full queue refused.
 
         Errors: those of StartEvaluation that show without data, at the first evaluation that cannot be started; and
         NOT_FOUND: UNKNOWN_PLAN.

@@ -16,8 +16,10 @@ defmodule CrucibleBridge.Evaluator do
 
   Nothing is raised. An error has the `"evaluation_id"` among its details where there is an evaluation.
 
-  An evaluator that ran and scored nothing, as with a grader that raised for every answer, is an error with the reason
-  `"NOT_SCORED"`: Kitchen's stage would record 0 for the accuracy that is missing.
+  If more than 5 % of the answers end with an error, as with a grader that raises, the error has the reason
+  `"TOO_MANY_UNSCORED"`; `limits: [max_unscored_share: 1.0]` allows all. An evaluator that ran and scored nothing, as with
+  a grader that left every answer undecided, is an error with the reason `"NOT_SCORED"`: Kitchen's stage would record 0
+  for the accuracy that is missing.
 
   ## Options
 

@@ -121,7 +121,8 @@ defmodule CrucibleBridge.CallerIntegrationTest do
     end
 
     items = [{"1+1=", "raises"}, {"1+2=", "busy"}, {"1+3=", "half"}]
-    opts = [conn: conn, sampling: @sampling, grader: grader, evaluation_id: "raises"]
+    limits = [max_unscored_share: 1.0]
+    opts = [conn: conn, sampling: @sampling, grader: grader, evaluation_id: "raises", limits: limits]
     assert {:ok, %{n_errors: 1, sample_count: 3}} = Evaluator.evaluate(opts, @model, items)
     assert :counters.get(tried, 1) == 2
 
@@ -146,7 +147,8 @@ defmodule CrucibleBridge.CallerIntegrationTest do
     end
 
     items = [{"1+1=", "hang"} | for(n <- 2..9, do: {"1+#{n}=", "#{n + 1}"})]
-    request = request(dataset: Enum.map(items, fn {q, a} -> %{"input" => q, "output" => a} end))
+    rows = Enum.map(items, fn {q, a} -> %{"input" => q, "output" => a} end)
+    request = request(dataset: rows, limits: [max_unscored_share: 1.0])
     opts = [graders: grader, window: 2, answer_timeout_ms: 2_000]
     evaluating = Task.async(fn -> Orchestrator.evaluate(conn, request, nil, opts) end)
     assert_receive {:hangs, hand}, 20_000

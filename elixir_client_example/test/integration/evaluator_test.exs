@@ -189,24 +189,27 @@ defmodule CrucibleBridge.EvaluatorTest do
     test "an evaluator that ran and scored nothing is an error, which names the evaluation and the first reason" do
       raising = fn _response, _target -> raise "no such table" end
 
-      for {opts, why} <- [
-            {[grader: raising], "no such table"},
-            {[grader: fn _response, _target -> :undecided end], "UNDECIDED"},
-            {[evaluators: ["nll", {"accuracy", name: "judged", grader: raising}]], "no such table"}
+      for {opts, reason, why, state} <- [
+            {[grader: raising], "TOO_MANY_UNSCORED", "no such table", :failed},
+            {[grader: fn _response, _target -> :undecided end], "NOT_SCORED", "UNDECIDED", :completed},
+            {[evaluators: ["nll", {"accuracy", name: "judged", grader: raising}]], "TOO_MANY_UNSCORED",
+             "judged: 3 of 3", :failed}
           ] do
-        assert {:error, %Error{reason: "NOT_SCORED", code: :failed_precondition, retryable: false} = error} =
+        assert {:error, %Error{reason: ^reason, code: :failed_precondition, retryable: false} = error} =
                  Evaluator.evaluate(@opts ++ [limit: 3] ++ opts, @model, "builtin:arithmetic")
 
-        assert error.message =~ "scored none of 3 answers; the first, "
         assert error.message =~ why
-        assert {:ok, %{state: :completed}} = CrucibleBridge.get_evaluation(error.details["evaluation_id"])
+        assert {:ok, %{state: ^state}} = CrucibleBridge.get_evaluation(error.details["evaluation_id"])
       end
     end
 
     test "one answer that is scored is a number, and what could not be judged is counted" do
       grader = fn _response, target -> target == "042" || raise "no such table" end
       items = [{"017+025=", "042"}, {"100+001=", "101"}, {"001+001=", "002"}]
-      assert {:ok, results} = Evaluator.evaluate(@opts ++ [grader: grader], @model, items)
+
+      assert {:ok, results} =
+               Evaluator.evaluate(@opts ++ [grader: grader, limits: [max_unscored_share: 1.0]], @model, items)
+
       assert %{accuracy: 1.0, n_unscored: 2, n_errors: 2, f1: nil} = results
     end
 
@@ -285,8 +288,8 @@ defmodule CrucibleBridge.EvaluatorTest do
                Evaluator.evaluate(@opts ++ [conn: nowhere, patience_ms: 0], @model, "builtin:arithmetic")
     end
 
-    test "an evaluation in which nothing finished is an error with its id" do
-      assert {:error, %Error{reason: "NO_EVALUATOR_FINISHED", details: %{"evaluation_id" => "empty-handed"}}} =
+    test "an evaluation that scored less than its limits ask for is an error with its id" do
+      assert {:error, %Error{reason: "TOO_MANY_UNSCORED", details: %{"evaluation_id" => "empty-handed"}}} =
                Evaluator.evaluate(
                  @opts ++ [metrics: [:accuracy], evaluation_id: "empty-handed", limits: [max_unscored: 0]],
                  @model,
@@ -343,10 +346,10 @@ defmodule CrucibleBridge.EvaluatorTest do
     data = [%{"input" => "017+025=", "output" => "042"}, %{"input" => "001+001=", "output" => "002"}]
 
     # One that has learnt to add is no judge.
-    assert {:error, %Error{reason: "NOT_SCORED", message: message}} =
+    assert {:error, %Error{reason: "TOO_MANY_UNSCORED", message: message}} =
              Evaluator.Comparison.evaluate(@model, @opts ++ [dataset: data, judge: @model, judge_max_tokens: 8])
 
-    assert message =~ "comparison scored none of 2 answers; the first, "
+    assert message =~ "comparison: 2 of 2 samples ended with an error"
 
     assert {:error, %Error{field: field}} =
              Evaluator.Comparison.evaluate(@model, @opts ++ [dataset: data, judge: "embedded:nobody"])
@@ -355,7 +358,7 @@ defmodule CrucibleBridge.EvaluatorTest do
     assert {:error, %Error{field: "judge"}} = Evaluator.Comparison.evaluate(@model, @opts ++ [dataset: data])
     assert {:error, %Error{field: "dataset"}} = Evaluator.Comparison.evaluate(@model, @opts ++ [judge: @model])
 
-    assert {:error, %Error{reason: "NOT_SCORED"}} =
+    assert {:error, %Error{reason: "TOO_MANY_UNSCORED"}} =
              data |> Evaluator.Comparison.new(@opts ++ [judge: @model]) |> Evaluator.Comparison.evaluate(@model)
   end
 

@@ -202,8 +202,9 @@ if Code.ensure_loaded?(CrucibleKitchen.Stages.Evaluate) do
         CrucibleKitchen.Stages.Evaluate.execute(context(config, %{evaluator: {Evaluator, saved() ++ opts}}, state))
       end
 
-      for grader <- [raising, undecided], dataset <- [handle, worker] do
-        assert {:error, {:evaluation_failed, %CrucibleBridge.Error{reason: "NOT_SCORED"}}} =
+      for {grader, reason} <- [{raising, "TOO_MANY_UNSCORED"}, {undecided, "NOT_SCORED"}],
+          dataset <- [handle, worker] do
+        assert {:error, {:evaluation_failed, %CrucibleBridge.Error{reason: ^reason}}} =
                  execute.(%{}, [grader: grader, limit: 3], dataset)
       end
 

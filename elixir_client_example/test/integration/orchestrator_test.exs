@@ -163,7 +163,8 @@ defmodule CrucibleBridge.OrchestratorTest do
     }
 
     items = [{"a", "a"}, {"raises", "x"}, {"busy", "done"}]
-    {:ok, results} = Evaluator.evaluate([conn: conn, sampling: [max_tokens: 4], evaluation_id: "moody"], model, items)
+    opts = [conn: conn, sampling: [max_tokens: 4], evaluation_id: "moody", limits: [max_unscored_share: 1.0]]
+    {:ok, results} = Evaluator.evaluate(opts, model, items)
     assert {results.accuracy, results.n_errors, results.sample_count} == {1.0, 1, 3}
     assert :counters.get(tried, 1) == 2
 
@@ -202,8 +203,8 @@ defmodule CrucibleBridge.OrchestratorTest do
       end
     }
 
-    assert {:ok, %{state: :completed, results: [result]}} =
-             Orchestrator.evaluate(conn, request(limit: length(sequences)), model, window: 1)
+    request = request(limit: length(sequences), limits: [max_unscored_share: 1.0])
+    assert {:ok, %{state: :completed, results: [result]}} = Orchestrator.evaluate(conn, request, model, window: 1)
 
     assert {result.n, result.n_scored, result.n_errors} == {8, 2, 6}
   end
@@ -217,7 +218,7 @@ defmodule CrucibleBridge.OrchestratorTest do
       end
     }
 
-    opts = [conn: conn, sampling: [max_tokens: 4], limits: [sample_timeout_ms: 300]]
+    opts = [conn: conn, sampling: [max_tokens: 4], limits: [sample_timeout_ms: 300, max_unscored_share: 1.0]]
     assert {:ok, %{accuracy: 1.0, n_errors: 1}} = Evaluator.evaluate(opts, model, [{"a", "a"}, {"dies", "x"}])
   end
 
@@ -239,8 +240,8 @@ defmodule CrucibleBridge.OrchestratorTest do
       assert_receive {:answering, pid}, 5_000
       monitor = Process.monitor(pid)
       assert_receive {:DOWN, ^monitor, :process, ^pid, :killed}, 5_000
-      assert {:error, %Error{reason: "NOT_SCORED", message: message}} = Task.await(evaluating, 10_000)
-      assert message =~ "SAMPLE_TIMEOUT"
+      assert {:error, %Error{reason: "TOO_MANY_UNSCORED", message: message}} = Task.await(evaluating, 10_000)
+      assert message =~ "sample_timeout_ms, 200"
     end
   end
 

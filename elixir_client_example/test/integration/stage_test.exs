@@ -133,9 +133,9 @@ defmodule CrucibleBridge.StageTest do
   test "nothing scored is a failure, and records no number", %{run_id: run_id} do
     opts = [grader: fn _response, _target -> raise "no such table" end]
     before = context(run_id, 1, %{stage_opts: opts})
-    assert {:error, {:evaluation_failed, %Error{reason: "NOT_SCORED"}}} = Evaluate.execute(before)
+    assert {:error, {:evaluation_failed, %Error{reason: "TOO_MANY_UNSCORED"}}} = Evaluate.execute(before)
     assert {:ok, context} = Evaluate.execute(%{before | stage_opts: opts ++ [on_error: :continue]})
-    assert %Error{reason: "NOT_SCORED"} = context.state.eval_error
+    assert %Error{reason: "TOO_MANY_UNSCORED"} = context.state.eval_error
     assert context.metrics == []
     refute_received {:recorded, _, _, _, _}
   end

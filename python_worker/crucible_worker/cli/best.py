@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -11,13 +12,22 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crucible_worker.cli.completion import one_of, run_ids
-from crucible_worker.cli.options import EXIT_FAILED, AcrossRules, Config, Json, ModelRoot, StateDir, settings_or_exit
+from crucible_worker.cli.options import (
+    EXIT_FAILED,
+    AcrossRules,
+    Config,
+    Json,
+    MinScoredShare,
+    ModelRoot,
+    StateDir,
+    settings_or_exit,
+)
 from crucible_worker.cli.reading import Address, read_or_exit
 from crucible_worker.cli.remote import AddressTokenFile, AddressTrust, AddressTrustedName, Trust
 
 if TYPE_CHECKING:
     from crucible_bridge import Bridge
-    from crucible_bridge.types import Checkpoint, CheckpointResult, Goal, PairedComparison, RunInfo
+    from crucible_bridge.types import Checkpoint, CheckpointResult, Goal, PairedComparison, RunInfo, ScoredCount
 
 __all__ = ["best"]
 
@@ -63,6 +73,8 @@ class _Candidate:
     checkpoint: Checkpoint
     result: CheckpointResult
     value: float
+    scored: ScoredCount | None
+    """What the value is made of, if that is known."""
 
     @property
     def rules_version(self) -> int:
@@ -75,6 +87,12 @@ class _Candidate:
         model = format_model(self.checkpoint.model)
         return model if self.checkpoint.step is None else f"step {self.checkpoint.step}, {model}"
 
+    @property
+    def shown(self) -> str:
+        """The value with what it is made of: "0.62, 100 of 100 scored"."""
+        count = self.scored
+        return f"{self.value:.6g}" + ("" if count is None else f", {count.n_scored:,} of {count.n:,} scored")
+
     def as_data(self) -> dict[str, Any]:
         from crucible_bridge.types import format_model
 
@@ -83,6 +101,7 @@ class _Candidate:
             "model": format_model(self.checkpoint.model),
             "evaluation_id": self.result.evaluation_id,
             "value": self.value,
+            "scored": None if self.scored is None else dataclasses.asdict(self.scored),
         }
 
 
@@ -106,6 +125,7 @@ def best(
     goal: _Goal = None,
     data_set: _DataSet = None,
     confidence: _Confidence = 0.95,
+    min_scored_share: MinScoredShare = 0.95,
     across_rules: AcrossRules = False,
     write: _Write = False,
     model_root: ModelRoot = None,
@@ -120,7 +140,7 @@ def best(
     """Name the best checkpoint of a run by a metric, and those that its samples cannot tell from it.
 
     Two checkpoints are tied if the interval of their paired difference contains 0. A metric that does not summarise
-    the scores of samples is compared by its values alone.
+    the scores of samples is compared by its values alone. A value of too few scores is not ranked.
 
     Example: crucible-worker best --run training --metric accuracy --state-dir ./journal
     """
@@ -130,7 +150,8 @@ def best(
 
         info, checkpoints = await checkpoints_of(bridge, run)
         candidates = _candidates(checkpoints, metric, data_set)
-        return await _ranked(bridge, candidates, metric, _goal_of(info, metric, goal), confidence, across_rules)
+        declared = _goal_of(info, metric, goal)
+        return await _ranked(bridge, candidates, metric, declared, confidence, across_rules, min_scored_share)
 
     found = read_or_exit(read, config, state_dir, address, token_file, Trust(tls_ca, tls_name), typed_as=_TYPED_AS)
     file = _written(run, metric, found, config, model_root) if write else None
@@ -160,7 +181,7 @@ def _candidates(checkpoints: Sequence[Checkpoint], metric: str, data_set: str | 
     from crucible_bridge.errors import InvalidField
 
     found = [
-        _Candidate(checkpoint=checkpoint, result=result, value=result.metrics[metric])
+        _Candidate(checkpoint=checkpoint, result=result, value=result.metrics[metric], scored=result.scored.get(metric))
         for checkpoint in checkpoints
         for result in checkpoint.results
         if metric in result.metrics
@@ -196,9 +217,11 @@ async def _ranked(
     goal: Goal,
     confidence: float,
     across_rules: bool,
+    min_scored_share: float,
 ) -> _Ranked:
     from crucible_bridge.types import Goal
     from crucible_worker.reports.facts import rules_in_words
+    from crucible_worker.reports.scored import enough_scored
     from crucible_worker.runs.rules import of_latest_rules
 
     current = [one for one in candidates if not one.result.superseded]
@@ -209,6 +232,13 @@ async def _ranked(
         if one not in found
     ]
     not_compared += [(one, "the checkpoint was written again since") for one in candidates if one.result.superseded]
+    enough = enough_scored([one.scored for one in found], min_scored_share)
+    not_compared += [
+        (one, "too few to be ranked (--min-scored-share 0 ranks it)")
+        for one, ranked in zip(found, enough)
+        if not ranked
+    ]
+    found = list(itertools.compress(found, enough))
     sign = 1 if goal is Goal.HIGHER else -1
     first = max(found, key=lambda one: sign * one.value)
     others = [one for one in found if one is not first]
@@ -295,6 +325,7 @@ def _written(run: str, metric: str, found: _Ranked, config: Path | None, model_r
         "goal": found.goal.value,
         "value": found.best.value,
         "evaluation_id": found.best.result.evaluation_id,
+        **({} if found.best.scored is None else dataclasses.asdict(found.best.scored)),
     }
     try:
         return write_best(roots, found.best.checkpoint.model, facts)
@@ -327,15 +358,13 @@ def _difference(pair: PairedComparison | None) -> Mapping[str, float]:
 
 
 def _write_text(metric: str, found: _Ranked, confidence: float) -> None:
-    typer.echo(
-        f"best: {found.best.name}: {metric} {found.best.value:.6g}, evaluation {found.best.result.evaluation_id}"
-    )
+    typer.echo(f"best: {found.best.name}: {metric} {found.best.shown}, evaluation {found.best.result.evaluation_id}")
     if found.by == "value":
         typer.echo(f"by the values alone: {metric} does not summarise scores of samples that can be compared")
     _write_group("tied with it", found.tied, confidence)
     _write_group("worse", found.worse, confidence)
     for one, why in found.not_compared[:SHOWN]:
-        typer.echo(f"not compared: {one.name}: {metric} {one.value:.6g}, {why}")
+        typer.echo(f"not compared: {one.name}: {metric} {one.shown}, {why}")
     if len(found.not_compared) > SHOWN:
         typer.echo(f"not compared: {len(found.not_compared) - SHOWN:,} more")
 
@@ -346,6 +375,6 @@ def _write_group(title: str, group: Sequence[tuple[_Candidate, PairedComparison 
         low, high = values.get("difference_ci_low"), values.get("difference_ci_high")
         between = "" if low is None or high is None else f" ({confidence * 100:g} %: {low:.4g} to {high:.4g})"
         difference = f", difference {values['difference']:+.4g}{between}" if values else ""
-        typer.echo(f"{title}: {one.name}: {one.value:.6g}{difference}")
+        typer.echo(f"{title}: {one.name}: {one.shown}{difference}")
     if len(group) > SHOWN:
         typer.echo(f"{title}: {len(group) - SHOWN:,} more")

@@ -22,6 +22,7 @@ from crucible_worker.cli.probe import NoAnswer, serves, target
 from crucible_worker.config import Settings
 from crucible_worker.grading.code.images import CodeImage
 from crucible_worker.runs.journal.schema import JOURNAL_FILE, SCHEMA_VERSION, prepare
+from crucible_worker.runs.resumptions import waiting_text
 
 __all__ = ["Check", "run_checks"]
 
@@ -181,8 +182,10 @@ def _journal(state_dir: Path) -> str:
         if not 0 < version <= SCHEMA_VERSION:
             raise _Missing(f"{path} is of version {version}, this worker writes {SCHEMA_VERSION}")
         (count,) = connection.execute("SELECT count(*) FROM evaluations").fetchone()
+        known = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'resumptions'").fetchone() is not None
+        waiting = waiting_text(connection, known=known)
     older = f"; of version {version}, brought to {SCHEMA_VERSION} at the next start" if version < SCHEMA_VERSION else ""
-    return f"{path}, evaluations: {count:,}{older}"
+    return f"{path}, evaluations: {count:,}{older}{waiting and f'; {waiting}'}"
 
 
 def _database(url: str) -> str:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from crucible_worker.cli.completion import evaluation_ids, run_ids
-from crucible_worker.cli.options import AcrossRules, Config, Json, StateDir
+from crucible_worker.cli.options import AcrossRules, Config, Json, MinScoredShare, StateDir
 from crucible_worker.cli.reading import Address, read_or_exit, refuse
 from crucible_worker.cli.remote import AddressTokenFile, AddressTrust, AddressTrustedName, Trust
 
@@ -73,6 +73,7 @@ def compare(
     cluster_by: _ClusterBy = "",
     rank_by: _RankBy = None,
     lowest: _Lowest = False,
+    min_scored_share: MinScoredShare = 0.95,
     across_rules: AcrossRules = False,
     config: Config = None,
     state_dir: StateDir = None,
@@ -103,7 +104,7 @@ def compare(
             run_id=run,
             baseline_id=baseline,
             evaluator=evaluator,
-            rank_by=None if rank_by is None else RankBy(metric=rank_by, goal=goal),
+            rank_by=None if rank_by is None else RankBy(metric=rank_by, goal=goal, min_scored_share=min_scored_share),
             confidence=confidence,
             cluster_by=cluster_by,
             across_rules=across_rules,
@@ -167,8 +168,12 @@ def _best(found: EvaluationComparison, rank_by: str) -> str:
         return f"best by {rank_by}: none of them has this metric"
     tied = ", ".join(found.tied_evaluation_ids)
     rests = "by paired scores" if found.tied_by == "paired_scores" else "by equal values alone"
-    unranked = ", ".join(found.unranked_evaluation_ids)
-    others = f"; not ranked, by other rules (--across-rules ranks them): {unranked}" if unranked else ""
+    versions = {one.evaluation_id: one.rules_version for one in found.evaluations}
+    by_rules = [one for one in found.unranked_evaluation_ids if versions[one] != versions[found.best_evaluation_id]]
+    few = [one for one in found.unranked_evaluation_ids if one not in by_rules]
+    others = f"; not ranked, by other rules (--across-rules ranks them): {', '.join(by_rules)}" if by_rules else ""
+    if few:
+        others += f"; not ranked, too few samples have a score (--min-scored-share 0 ranks them): {', '.join(few)}"
     return f"best by {rank_by}: {found.best_evaluation_id}; tied with it, {rests}: {tied or 'none'}{others}"
 
 

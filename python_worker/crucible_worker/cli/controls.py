@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from crucible_worker.cli.options import Config, Json, StateDir
-from crucible_worker.cli.reading import Address, EvaluationIdArgument, read_or_exit
+from crucible_worker.cli.completion import evaluation_ids
+from crucible_worker.cli.options import Config, DataRoot, Json, ModelRoot, OpenAIServer, StateDir
+from crucible_worker.cli.reading import Address, EvaluationIdArgument, read_or_exit, refuse, say_state
 from crucible_worker.cli.remote import AddressTokenFile, AddressTrust, AddressTrustedName, Trust
-
-if TYPE_CHECKING:
-    from crucible_bridge.types import Evaluation
 
 __all__ = ["concurrency", "pause", "resume"]
 
 _Concurrency = Annotated[
     int, typer.Argument(metavar="N", help="At most so many samples at work at once.", show_default=False)
+]
+
+
+_OneOf = Annotated[
+    str | None,
+    typer.Argument(metavar="[ID]", help="The evaluation.", autocompletion=evaluation_ids, show_default=False),
+]
+_AllInterrupted = Annotated[
+    bool, typer.Option("--all-interrupted", help="In place of ID: every interrupted one, the oldest first.")
 ]
 
 
@@ -37,7 +43,7 @@ def pause(
 
     Example: crucible-worker pause nightly-320 --state-dir ./journal
     """
-    _say(
+    say_state(
         read_or_exit(
             lambda bridge: bridge.evaluation.pause_evaluation(evaluation_id),
             config,
@@ -51,30 +57,42 @@ def pause(
 
 
 def resume(
-    evaluation_id: EvaluationIdArgument,
+    evaluation_id: _OneOf = None,
+    all_interrupted: _AllInterrupted = False,
     config: Config = None,
     state_dir: StateDir = None,
+    model_root: ModelRoot = None,
+    data_root: DataRoot = None,
+    openai_server: OpenAIServer = None,
     address: Address = None,
     token_file: AddressTokenFile = None,
     tls_ca: AddressTrust = None,
     tls_name: AddressTrustedName = None,
     as_json: Json = False,
 ) -> None:
-    """Let a paused evaluation continue, at once if a worker runs it.
+    """Let an evaluation continue: end its pause, or run the rest of one that is interrupted or has failed for now.
+
+    At --address that worker runs the rest. Otherwise this command does, as the same `evaluate` would.
 
     Example: crucible-worker resume nightly-320 --state-dir ./journal
     """
-    _say(
-        read_or_exit(
-            lambda bridge: bridge.evaluation.resume_evaluation(evaluation_id),
-            config,
-            state_dir,
-            address,
-            token_file,
-            Trust(tls_ca, tls_name),
-        ),
-        as_json,
-    )
+    if (evaluation_id is None) is not all_interrupted:
+        refuse("give either ID or --all-interrupted")
+    from crucible_worker.cli.resuming import resume_at_worker, resume_here
+
+    places = (config, state_dir, address, token_file, Trust(tls_ca, tls_name))
+    if address is not None:
+        code = resume_at_worker(evaluation_id, *places, as_json=as_json)
+    else:
+        code = resume_here(
+            evaluation_id,
+            *places,
+            as_json=as_json,
+            model_roots=model_root,
+            data_roots=data_root,
+            openai_servers=openai_server,
+        )
+    raise typer.Exit(code)
 
 
 def concurrency(
@@ -92,7 +110,7 @@ def concurrency(
 
     Example: crucible-worker concurrency nightly-320 64 --state-dir ./journal
     """
-    _say(
+    say_state(
         read_or_exit(
             lambda bridge: bridge.evaluation.set_evaluation_concurrency(evaluation_id, number),
             config,
@@ -103,19 +121,3 @@ def concurrency(
         ),
         as_json,
     )
-
-
-def _say(evaluation: Evaluation, as_json: bool) -> None:
-    from crucible_worker.reports.facts import state_text
-
-    if as_json:
-        data = {
-            "evaluation_id": evaluation.evaluation_id,
-            "state": evaluation.state.value,
-            "paused": evaluation.paused,
-            "concurrency": evaluation.concurrency,
-        }
-        typer.echo(json.dumps(data))
-        return
-    limit = "" if evaluation.concurrency is None else f", concurrency {evaluation.concurrency:,}"
-    typer.echo(f"{evaluation.evaluation_id}: {state_text(evaluation)}{limit}")

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import os
-import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Callable
@@ -19,7 +18,7 @@ from crucible_bridge.codec.plans import plan_from_record, plan_to_record
 from crucible_bridge.errors import NotFound
 from crucible_bridge.events import Event, EventKind
 from crucible_bridge.types import EvaluationState, FollowRunRequest
-from crucible_worker.cli.here import opened
+from crucible_worker.cli.here import Termination, opened
 from crucible_worker.cli.one_line import one_line
 from crucible_worker.cli.options import EXIT_FAILED
 from crucible_worker.cli.progress import Show, progress
@@ -69,13 +68,11 @@ async def run(
         BridgeError: nothing can run here.
         CancelledError: SIGTERM arrived.
     """
-    current = asyncio.current_task()
-    assert current is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, current.cancel)
+    termination = Termination()
     log_writer = configure_logging("console", "warning")
     try:
         with progress(sys.stderr, quiet=as_json, lines=True) as show:
-            async with opened(settings, own) as parts:
+            async with opened(settings, own, termination) as parts:
                 plans = parts.evaluations.plans(plan_to_record, plan_from_record)
                 follows = Follows(parts.evaluations.follow_records(), plans, settings.model_roots)
                 lines = _Lines(parts.evaluations, show, as_json=as_json)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import dataclasses
+import signal
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -13,7 +15,7 @@ if TYPE_CHECKING:
     from crucible_worker.config import Settings
     from crucible_worker.server.parts import CustomFiles, Parts
 
-__all__ = ["LOGGERS_SECONDS", "opened", "state_folder", "with_roots"]
+__all__ = ["LOGGERS_SECONDS", "Termination", "opened", "state_folder", "with_roots"]
 
 LOGGERS_SECONDS = 30.0
 """How long a command waits at its end for its loggers; a worker of the same journal feeds those that are behind."""
@@ -37,9 +39,33 @@ def with_roots(settings: Settings) -> Settings:
     )
 
 
+class Termination:
+    """A SIGTERM of a command: it cancels the command's task, as Ctrl-C does, and is told from that."""
+
+    def __init__(self) -> None:
+        """Heed it from now on; used in the task that it cancels."""
+        self.arrived = False
+        task = asyncio.current_task()
+        assert task is not None
+        self._task = task
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._arrive)
+
+    def _arrive(self) -> None:
+        self.arrived = True
+        self._task.cancel()
+
+
 @contextlib.asynccontextmanager
-async def opened(settings: Settings, own: CustomFiles | None = None) -> AsyncIterator[Parts]:
+async def opened(
+    settings: Settings, own: CustomFiles | None = None, termination: Termination | None = None
+) -> AsyncIterator[Parts]:
     """The parts of a worker, with a user's own evaluators and graders; its children end with the block.
+
+    Args:
+        settings: of the worker.
+        own: the user's evaluators and graders.
+        termination: of the command. If its task is cancelled without it, by Ctrl-C, no worker resumes without a call
+            what is interrupted then.
 
     Raises:
         FailedPrecondition: the state directory cannot be used.
@@ -48,9 +74,14 @@ async def opened(settings: Settings, own: CustomFiles | None = None) -> AsyncIte
 
     # A command evaluates; it removes nothing that others left in the journal.
     limits = settings.limits.without_retention()
-    parts = await build(dataclasses.replace(settings, limits=limits), own, feed_all=False)
+    settings = dataclasses.replace(settings, limits=limits, resume_interrupted=False)
+    parts = await build(settings, own, feed_all=False)
     try:
         yield parts
+    except asyncio.CancelledError:
+        if termination is not None and not termination.arrived:
+            parts.evaluations.hold()
+        raise
     finally:
         await parts.evaluations.drain()
         await parts.evaluations.flush_logs()

@@ -161,6 +161,16 @@ AcrossRules = Annotated[
     bool,
     typer.Option("--across-rules", help="Also between evaluations of releases with other rules of measurement."),
 ]
+MinScoredShare = Annotated[
+    float,
+    typer.Option(
+        "--min-scored-share",
+        metavar="SHARE",
+        min=0.0,
+        max=1.0,
+        help="Rank no value of fewer scores than this share of what another one has; 0 ranks all.",
+    ),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON in place of a table.")]
 
 

@@ -32,6 +32,10 @@ class Show(Protocol):
         """Show an evaluation's phase at once, until the next event with its progress."""
         ...
 
+    def say(self, label: str, text: str) -> None:
+        """Write a line that stays."""
+        ...
+
 
 WIDE_COLUMNS = 120
 """Terminals from this width show the time that has passed, and a wide bar."""
@@ -124,6 +128,9 @@ class _Bars:
         self._phases.add(label)
         self._bars.update(self._task(label), phase=text, total=total, completed=done)
 
+    def say(self, label: str, text: str) -> None:
+        self._bars.console.print(f"{label}: {text}", markup=False, highlight=False)
+
     def _task(self, label: str) -> TaskID:
         if label not in self._tasks:
             self._paces[label] = Pace()
@@ -138,6 +145,9 @@ class _Nothing:
         pass
 
     def phase(self, label: str, text: str, *, done: float | None = None, total: float | None = None) -> None:
+        pass
+
+    def say(self, label: str, text: str) -> None:
         pass
 
 
@@ -164,7 +174,7 @@ class _Lines:
             case _:
                 text = _note(event)
         if text:
-            self._write(label, text)
+            self.say(label, text)
 
     def phase(self, label: str, text: str, *, done: float | None = None, total: float | None = None) -> None:
         now, began = time.monotonic(), self._phases.get(label)
@@ -172,11 +182,14 @@ class _Lines:
             began = self._phases[label] = _Began(text, now)
         if done is not None and total is not None:
             began.written = True
-            self._write(label, f"{text}, {done:,.0f} of {total:,.0f} done")
+            self.say(label, f"{text}, {done:,.0f} of {total:,.0f} done")
         elif not began.written and now - began.since >= LINE_SECONDS and text not in _WITH_COUNTS:
             # A phase that is soon over needs no line.
             began.written = True
-            self._write(label, text)
+            self.say(label, text)
+
+    def say(self, label: str, text: str) -> None:
+        print(f"{label}: {text}", file=self._stream, flush=True)
 
     def _phase(self, label: str) -> str:
         began = self._phases.get(label)
@@ -185,9 +198,6 @@ class _Lines:
     def _counted(self, label: str, event: Event) -> tuple[str, str]:
         done, total = event.measurements.get("done", 0), event.measurements.get("total", 0)
         return f"{done:,.0f} of {total:,.0f} done", self._paces.setdefault(label, Pace()).of(done, total)
-
-    def _write(self, label: str, text: str) -> None:
-        print(f"{label}: {text}", file=self._stream, flush=True)
 
 
 def _note(event: Event) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
@@ -18,6 +19,7 @@ from crucible_worker.cli.results import results_of_journal, results_of_worker
 
 if TYPE_CHECKING:
     from crucible_bridge import Bridge
+    from crucible_bridge.types import Evaluation
     from crucible_worker.config import Settings
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
     "refuse",
     "refuse_journal",
     "results_or_exit",
+    "say_state",
 ]
 
 _T = TypeVar("_T")
@@ -135,6 +138,23 @@ def results_or_exit(
     if state_dir is not None:
         refuse("--state-dir and --address exclude each other: a worker has its own state directory")
     return results_of_worker(address, token_in(token_file), trust.tls(address))
+
+
+def say_state(evaluation: Evaluation, as_json: bool) -> None:
+    """Write how an evaluation stands."""
+    from crucible_worker.reports.facts import state_text
+
+    if as_json:
+        data = {
+            "evaluation_id": evaluation.evaluation_id,
+            "state": evaluation.state.value,
+            "paused": evaluation.paused,
+            "concurrency": evaluation.concurrency,
+        }
+        typer.echo(json.dumps(data))
+        return
+    limit = "" if evaluation.concurrency is None else f", concurrency {evaluation.concurrency:,}"
+    typer.echo(f"{evaluation.evaluation_id}: {state_text(evaluation)}{limit}")
 
 
 def refuse(message: str) -> NoReturn:

@@ -158,6 +158,8 @@ class EvaluationToRun:
     """Its path in a suite's file: "evaluations[1]"."""
     label: str
     """The label of its progress."""
+    resumes: bool = False
+    """Whether its pause ends, if it is paused."""
 
 
 def evaluations_to_run(typed: Typed, parts: EvaluatorParts | None = None) -> tuple[str, list[EvaluationToRun]]:

@@ -65,6 +65,7 @@ async def results_of_journal(settings: Settings) -> AsyncIterator[Bridge]:
             log_dir=None,
             model_roots=(),
             log_to=(),
+            resume_interrupted=False,
             grading_processes=0,
             code_sandboxes=0,
             # A command that shows results does not clean up the journal of other workers.

@@ -5,16 +5,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
-import signal
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 
 from crucible_bridge.codec.events import events_from_records
-from crucible_bridge.errors import BridgeError
+from crucible_bridge.errors import BridgeError, NotFound
 from crucible_bridge.events import EventKind
-from crucible_bridge.types import Evaluation, EvaluationState, EvaluatorResult, SampleResult, Verdict
+from crucible_bridge.reasons import Reason
+from crucible_bridge.types import Evaluation, EvaluationState, EvaluatorResult, Problem, SampleResult, Verdict
 from crucible_worker.cli.compared import Compared, compared
-from crucible_worker.cli.here import opened
+from crucible_worker.cli.here import Termination, opened
 from crucible_worker.cli.progress import Show, progress
 from crucible_worker.cli.refusals import Refused, in_flags, refusing
 from crucible_worker.cli.requests import EvaluationToRun
@@ -54,8 +54,11 @@ class Ran:
 
     @property
     def without_scores(self) -> Sequence[EvaluatorResult]:
-        """The evaluators that finished but scored none of their samples."""
-        return [result for result in self.evaluation.results if result.problem is None and result.n_scored == 0]
+        """The evaluators that read their samples, and scored none of them."""
+        read = (None, Reason.TOO_MANY_UNSCORED)
+        reasons = [result.problem and result.problem.reason for result in self.evaluation.results]
+        found = zip(self.evaluation.results, reasons, strict=True)
+        return [result for result, reason in found if reason in read and result.n_scored == 0]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,14 +103,12 @@ async def run(
         BridgeError: nothing can run here, whatever the request is.
         CancelledError: SIGTERM arrived; the running evaluation is interrupted, and its processes are ended.
     """
-    current = asyncio.current_task()
-    assert current is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, current.cancel)
+    termination = Termination()
     log_writer = configure_logging("console", "warning")
     try:
         with progress(sys.stderr, quiet=quiet) as show:
             show.phase(asked[0].label, "opening the journal")
-            async with opened(settings, own) as parts:
+            async with opened(settings, own, termination) as parts:
                 for each in asked:
                     found = await _one(parts.evaluations, settings, each, evaluators, show)
                     ended.append(found)
@@ -125,9 +126,12 @@ async def _one(
     label = asked.label
     show.phase(label, Phase.READING)
     after: int | None = None
+    failed = await _failed_before(evaluations, asked.request.evaluation_id)
     while True:
         try:
             with refusing(settings, evaluators, asked.path, model=asked.model):
+                if asked.resumes and failed is None:
+                    await evaluations.end_pause(asked.request.evaluation_id)
                 evaluation, existed = await evaluations.start(asked.request)
         except Refused as refused:
             return NotRun(model=asked.model, name=asked.name, error=refused.error, message=str(refused), refused=True)
@@ -138,6 +142,9 @@ async def _one(
             # Earlier events are not shown again.
             after = evaluation.last_sequence if existed else 0
         if existed and not evaluation.state.terminal:
+            if failed is not None:
+                why, failed = f"failed before, {failed.reason}: {failed.message}", None
+                show.say(label, f"{why}; attempt {evaluation.attempt} runs what has no score")
             # The event of the resumption is not shown, so that this phase is shown while the model is loaded.
             show.phase(label, "resuming: loading the model", done=evaluation.done, total=evaluation.total or None)
         async with _phases(evaluations, evaluation.evaluation_id, label, show):
@@ -153,6 +160,15 @@ async def _one(
         first_unscored=await _first_unscored(evaluations, evaluation),
         joint=await evaluations.joint(evaluation.evaluation_id),
     )
+
+
+async def _failed_before(evaluations: Evaluations, evaluation_id: str) -> Problem | None:
+    """Why an evaluation has failed that may be run again; None if there is none."""
+    try:
+        found = await evaluations.get(evaluation_id)
+    except NotFound:
+        return None
+    return found.problem if found.state is EvaluationState.FAILED else None
 
 
 @contextlib.asynccontextmanager

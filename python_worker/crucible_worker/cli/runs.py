@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from crucible_bridge import Bridge
-    from crucible_bridge.types import Checkpoint, CheckpointResult, RunInfo
+    from crucible_bridge.types import Checkpoint, CheckpointResult, RunInfo, ScoredCount
 
 __all__ = ["checkpoints_of", "runs"]
 
@@ -138,7 +138,7 @@ def _bests(run: RunInfo) -> str:
     from crucible_worker.reports.run_tables import first_bests
 
     words = [
-        f"{one.metric} {one.value:.4g}" + ("" if one.step is None else f" at step {one.step}")
+        f"{one.metric} {one.value:.4g}{'' if one.step is None else f' at step {one.step}'}{_not_all(one.scored)}"
         for one in first_bests(run)
     ]
     return "\n".join(words[:MOST_METRICS])
@@ -168,13 +168,23 @@ def _result(run: RunInfo, result: CheckpointResult, headlines: Sequence[str], ve
     keys = list(result.metrics)
     if not verbose:
         keys = [key for key in headlines if key in result.metrics][:MOST_METRICS] or keys[:MOST_METRICS]
-    metrics = [f"{key} {result.metrics[key]:.4g}{BEST_MARK if key in result.best else ''}" for key in keys]
+    metrics = [
+        f"{key} {result.metrics[key]:.4g}{BEST_MARK if key in result.best else ''}{_not_all(result.scored.get(key))}"
+        for key in keys
+    ]
     if result.problem is not None:
         metrics.append(f"{result.problem.reason}: {result.problem.message}" if verbose else result.problem.reason)
     state = result.state.value if result.retained else f"{result.state.value}, samples removed"
     if result.superseded:
         state += ", superseded"
     return dataset_name(run, result), state, "\n".join(metrics)
+
+
+def _not_all(scored: ScoredCount | None) -> str:
+    from crucible_worker.reports.scored import scored_in_words
+
+    words = scored_in_words(scored)
+    return f", {words}" if words else ""
 
 
 def _run_as_data(run: RunInfo) -> Mapping[str, Any]:
@@ -199,6 +209,7 @@ def _checkpoint_as_data(checkpoint: Checkpoint) -> Mapping[str, Any]:
                 **{field.name: getattr(result, field.name) for field in dataclasses.fields(result)},
                 "state": result.state.value,
                 "metrics": dict(result.metrics),
+                "scored": {key: dataclasses.asdict(count) for key, count in result.scored.items()},
                 "best": list(result.best),
                 "problem": None if result.problem is None else dataclasses.asdict(result.problem),
             }

@@ -56,6 +56,13 @@ _ShareWork = Annotated[
         help="Run large evaluations in parts, together with the other workers of the journal that have this option.",
     ),
 ]
+_ResumeInterrupted = Annotated[
+    bool | None,
+    typer.Option(
+        "--resume-interrupted/--no-resume-interrupted",
+        help="Resume evaluations whose worker was stopped or has died, without a call for them. [default: do]",
+    ),
+]
 _Grading = Annotated[
     int | None,
     typer.Option(
@@ -107,6 +114,7 @@ def serve(
     state_dir: StateDir = None,
     journal: JournalUrl = None,
     share_work: _ShareWork = None,
+    resume_interrupted: _ResumeInterrupted = None,
     log_dir: LogDir = None,
     log_to: LogTo = None,
     model_root: ModelRoot = None,
@@ -154,6 +162,7 @@ def serve(
         state_dir=state_dir,
         journal=journal,
         share_work=share_work,
+        resume_interrupted=resume_interrupted,
         log_dir=log_dir,
         log_to=log_to,
         model_roots=model_root,

@@ -95,6 +95,8 @@ class Settings:
     None. It may have a password."""
     share_work: bool = False
     """Run large evaluations together with the other workers of the journal that do so, in parts."""
+    resume_interrupted: bool = True
+    """Resume evaluations whose worker was stopped or has died, without a call for them."""
     log_dir: Path | None = None
     """Folder for an Inspect log (.eval) of each evaluation when it ends; none is written if None."""
     log_to: tuple[str, ...] = ()

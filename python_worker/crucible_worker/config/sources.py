@@ -307,6 +307,7 @@ _FIELDS: Mapping[str, _Reader] = {
     "state_dir": _path,
     "journal": _database,
     "share_work": _flag,
+    "resume_interrupted": _flag,
     "log_dir": _path,
     "log_to": _names,
     "model_roots": _paths,

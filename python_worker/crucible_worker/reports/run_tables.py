@@ -8,6 +8,7 @@ from typing import Any
 from crucible_bridge.types import Checkpoint, CheckpointResult, RunBest, RunInfo, format_model
 from crucible_worker.reports.facts import problem_text, rules_in_words
 from crucible_worker.reports.plain import plain
+from crucible_worker.reports.scored import scored_in_words
 
 __all__ = ["checkpoints_as_data", "dataset_name", "first_bests", "runs_as_data"]
 
@@ -67,7 +68,13 @@ def _run(run: RunInfo) -> dict[str, Any]:
         "checkpoints": run.checkpoints,
         "steps": [run.first_step, run.last_step],
         "best": [
-            {"key": best.metric, "value": best.value, "step": best.step, "id": best.evaluation_id}
+            {
+                "key": best.metric,
+                "value": best.value,
+                "step": best.step,
+                "id": best.evaluation_id,
+                "scored": scored_in_words(best.scored) or None,
+            }
             for best in first_bests(run)[:BEST_SHOWN]
         ],
     }
@@ -94,7 +101,15 @@ def _result(result: CheckpointResult, first: Sequence[str], run: RunInfo) -> Map
         "superseded": result.superseded,
         "dataset": dataset_name(run, result),
         "dataset_fingerprint": result.dataset_fingerprint,
-        "metrics": [{"key": key, "value": result.metrics[key], "best": key in result.best} for key in ordered],
+        "metrics": [
+            {
+                "key": key,
+                "value": result.metrics[key],
+                "best": key in result.best,
+                "scored": scored_in_words(result.scored.get(key)) or None,
+            }
+            for key in ordered
+        ],
         "headline": min(BEST_SHOWN, sum(key in first for key in ordered)),
         "ended": result.ended_unix_ns / 1e9 if result.ended_unix_ns else None,
         "problem": problem_text(result.problem) or None,

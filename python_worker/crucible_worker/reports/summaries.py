@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,12 +17,14 @@ from crucible_bridge.types import (
     Metrics,
     PairedComparison,
     Problem,
+    ScoredCount,
 )
 from crucible_worker.held_paths import format_own_model
 from crucible_worker.reports.distributions import Distributions
 from crucible_worker.reports.facts import facts_of, format_dataset, problem_text, rules_in_words, usage_as_data
 from crucible_worker.reports.metric_keys import EvaluatorKeys, Infos, keys_of, with_strict, without_equal_strict
 from crucible_worker.reports.plain import plain
+from crucible_worker.reports.scored import enough_scored, scored_by_key, scored_in_words
 from crucible_worker.reports.sentences import unscored_warnings
 from crucible_worker.reports.superseded import Written, superseded
 
@@ -262,11 +265,15 @@ class _Series:
 
     @property
     def best(self) -> str | None:
-        """The first of those with the best value."""
+        """The first of those with the best value; see `enough_scored`."""
         if self.goal is None or not self._points:
             return None
         sign = 1 if self.goal is Goal.HIGHER else -1
-        return max(self._points, key=lambda point: sign * point[0].metrics.values[self.key])[0].evaluation_id
+        enough = itertools.compress(self._points, enough_scored([self._scored(one) for one, _ in self._points]))
+        return max(enough, key=lambda point: sign * point[0].metrics.values[self.key])[0].evaluation_id
+
+    def _scored(self, evaluation: Evaluation) -> ScoredCount | None:
+        return scored_by_key(evaluation.results).get(self.key)
 
     def as_data(self, comparisons: Iterable[PairedComparison], *, name_rules: bool) -> Mapping[str, Any]:
         best = self.best
@@ -288,6 +295,7 @@ class _Series:
                     "value": evaluation.metrics.values[self.key],
                     "low": interval and interval[0],
                     "high": interval and interval[1],
+                    "scored": scored_in_words(self._scored(evaluation)) or None,
                 }
                 for evaluation, interval in self._points
             ],
@@ -304,6 +312,8 @@ def _all_series(evaluations: Iterable[Evaluation], infos: Infos) -> Iterable[_Se
     current = [evaluation for evaluation in evaluations if evaluation.evaluation_id not in gone]
     for evaluation, keys in _keyed(current, infos):
         for key in keys.values:
+            if key not in evaluation.metrics.values:  # of an evaluator that has failed
+                continue
             place = (key, keys.label, evaluation.dataset_fingerprint, evaluation.rules_version)
             found.setdefault(place, _Series(*place)).add(evaluation, keys)
     shown = [series for series in found.values() if not series.repeats_another]

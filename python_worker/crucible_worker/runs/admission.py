@@ -109,6 +109,8 @@ class Admission:
     ) -> None:
         self.draining = False
         """Whether new evaluations are refused."""
+        self.held = False
+        """Whether what a drain interrupts waits for a call: its user has ended the command that runs it."""
         self.preparer = Preparer(sources)
         """Makes plans."""
         self.turns = asyncio.Semaphore(limits.max_running_evaluations)
@@ -130,6 +132,11 @@ class Admission:
     def waits(self) -> bool:
         """Whether an evaluation waits for its turn."""
         return any(attempt.phase is Phase.WAITING for attempt in self._attempts.values())
+
+    @property
+    def has_room(self) -> bool:
+        """Whether another evaluation would run at once."""
+        return len(self._attempts) + self._preparing < self._limits.max_running_evaluations
 
     @property
     def taken(self) -> Iterable[tuple[ModelRef, Usage | None]]:
@@ -198,21 +205,21 @@ class Admission:
         return await render_sample(self.preparer, request, sample_id)
 
     async def admit(
-        self, request: EvaluateRequest, *, waited: bool = False, caller: Caller | None = None
+        self, request: EvaluateRequest, *, waited: bool = False, by_itself: bool = False, caller: Caller | None = None
     ) -> tuple[Row, bool]:
         """Start or resume an evaluation, unless it has ended or has an owner; the flag says whether it existed already.
 
         Args:
             request: what to run; its id is set.
             waited: the caller has waited for this evaluation, which lost its owner: a full queue does not refuse it.
+            by_itself: no call asks for it: what is recorded of its interruptions stays.
             caller: whoever stays connected, as the model or parts of evaluators stay there.
 
         Raises:
             BridgeError: it cannot be run; nothing was started.
         """
-        return await self._shielded(
-            request.evaluation_id, self._claim(request, time.monotonic(), waited=waited, caller=caller)
-        )
+        claim = self._claim(request, time.monotonic(), waited=waited, by_itself=by_itself, caller=caller)
+        return await self._shielded(request.evaluation_id, claim)
 
     async def enqueue(self, request: EvaluateRequest, also: Callable[[Transaction], None]) -> tuple[Row, bool]:
         """As `admit`, without waiting: the attempt itself reads the data set and opens the model, or fails.
@@ -312,7 +319,7 @@ class Admission:
         self.draining = True
         attempts = list(self._attempts.values())
         for attempt in attempts:
-            attempt.stop(Ending.DRAIN, _DRAINING)
+            self._stop_by_drain(attempt)
         self.preparer.close()
         for attempt in attempts:
             await attempt.finished.wait()
@@ -325,10 +332,10 @@ class Admission:
         return [attempt.row.evaluation_id for attempt in (*attempts, *late) if not attempt.handed_over]
 
     async def _claim(
-        self, request: EvaluateRequest, received: float, *, waited: bool, caller: Caller | None
+        self, request: EvaluateRequest, received: float, *, waited: bool, by_itself: bool, caller: Caller | None
     ) -> tuple[Row, bool]:
         identity, row = await self._find(request)
-        if row is not None and await self._is_there(row):
+        if row is not None and await self._is_there(row, again=not waited):
             if not waited:
                 await self._refuse_written_again(row, request.model)
             return row, True
@@ -344,7 +351,7 @@ class Admission:
         try:
             async with deadline:
                 plan = await self.preparer.prepare(request, evaluators, caller)
-            taken_on = await self._take_on(request, plan, identity, received)
+            taken_on = await self._take_on(request, plan, identity, received, again=not waited, by_itself=by_itself)
             if caller is not None and caller.gone:
                 self.release(caller, CALLER_LEFT)
             return taken_on
@@ -405,14 +412,19 @@ class Admission:
         claims.refuse_other_specification(row, request, identity)
         return identity, await self._reaper.reap(row)
 
-    async def _is_there(self, row: Row) -> bool:
+    async def _is_there(self, row: Row, *, again: bool = True) -> bool:
         """Whether an evaluation has ended or is at work, so that nothing is to be started.
+
+        Args:
+            row: the evaluation.
+            again: whether to run one again that has failed; see `claims.fails_for_now`.
 
         Raises:
             FailedPrecondition: it is neither, and other rules have begun it (RULES_CHANGED).
             Unavailable: it is neither, and a model was away until a moment ago (MODEL_OUTAGE).
         """
-        if row.state.terminal or not await self._locks.looks_free(row.number):
+        ended = row.state.terminal and not (again and claims.fails_for_now(row))
+        if ended or not await self._locks.looks_free(row.number):
             return True
         refuse_other_rules(row)
         waits.refuse_too_early(row)
@@ -444,6 +456,9 @@ class Admission:
         identity: str,
         received: float,
         also: Callable[[Transaction], None] = _write_nothing,
+        *,
+        again: bool = True,
+        by_itself: bool = False,
     ) -> tuple[Row, bool]:
         self.refuse_if_unable(request.evaluation_id)
 
@@ -456,6 +471,8 @@ class Admission:
                 fingerprint=identity,
                 contents=plan.contents if isinstance(plan, Plan) else None,
                 worker_id=self._worker_id,
+                again=again,
+                by_itself=by_itself,
             )
 
         claimed = await self._journal.submit(claim)
@@ -505,7 +522,10 @@ class Admission:
         self._attempts[attempt.row.number] = attempt
         attempt.start(on_finished=lambda: self._ended(attempt))
         if self.draining:
-            attempt.stop(Ending.DRAIN, _DRAINING)
+            self._stop_by_drain(attempt)
+
+    def _stop_by_drain(self, attempt: Attempt) -> None:
+        attempt.stop(Ending.USER if self.held else Ending.DRAIN, _DRAINING)
 
     def _ended(self, attempt: Attempt) -> None:
         self._attempts.pop(attempt.row.number, None)

@@ -7,7 +7,8 @@ a deleted evaluation loses its row, too.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 
 from crucible_bridge.types import (
     Evaluation,
@@ -17,12 +18,14 @@ from crucible_bridge.types import (
     Metrics,
     ModelRef,
     Problem,
+    ScoredCount,
     format_model,
     parse_model,
 )
 from crucible_worker.reports.facts import format_dataset
+from crucible_worker.reports.scored import scored_by_key
 from crucible_worker.runs.journal import Transaction
-from crucible_worker.runs.journal.packing import pack_text, unpack_text
+from crucible_worker.runs.journal.packing import pack, pack_text, unpack, unpack_text
 from crucible_worker.runs.journal.queries import Reads, evaluation_of, find_by_number, list_rows, rules_of
 
 __all__ = ["Measured", "forget", "keep", "measured_of_run", "remove_old"]
@@ -59,7 +62,10 @@ class Measured:
     metric_prefix: str
     """What is put before every key."""
     results: tuple[EvaluatorResult, ...]
-    """The metrics of each evaluator that finished; specifications without options, metrics without undefined ones."""
+    """The metrics of each evaluator that finished; specifications without options, metrics without undefined ones.
+
+    Of the counts they have `n` and `n_scored`; 0 if an earlier release has written them.
+    """
     created_ns: int
     """When it was accepted, Unix time in nanoseconds."""
     ended_ns: int
@@ -72,14 +78,22 @@ class Measured:
         """Every metric with a value."""
         return {key: value for result in self.results for key, value in result.metrics.values.items()}
 
+    @property
+    def scored(self) -> Mapping[str, ScoredCount]:
+        """What each of them is made of, if that is known."""
+        return scored_by_key(self.results)
+
 
 def keep(transaction: Transaction, number: int) -> None:
     """Write the row of an evaluation that has ended, unless it belongs to no run."""
     row = find_by_number(transaction, number)
     if row.run_id:
-        record = pack_text(_to_map(_measured(evaluation_of(row), number)))
+        measured = _measured(evaluation_of(row), number)
+        record = pack_text(_to_map(measured))
         values = (number, row.run_id, row.ended_ns, record)
         transaction.execute("INSERT OR REPLACE INTO checkpoint_results VALUES (?, ?, ?, ?)", values)
+        counts = pack([[result.n, result.n_scored] for result in measured.results])
+        transaction.execute("INSERT OR REPLACE INTO checkpoint_counts VALUES (?, ?)", (number, counts))
 
 
 def forget(transaction: Transaction, number: int) -> None:
@@ -101,12 +115,14 @@ def measured_of_run(source: Reads, run_id: str) -> list[Measured]:
     """Every evaluation of a run in the order in which they were accepted, those of which only the row is left too."""
     rows, _ = list_rows(source, run_id=run_id, without_result_row=True)
     found = [_measured(evaluation_of(row), row.number) for row in rows]
-    sql = f"""SELECT number, record, {rules_of("kept")}, EXISTS (
+    sql = f"""SELECT number, record, {rules_of("kept")},
+             (SELECT record FROM checkpoint_counts AS counts WHERE counts.number = kept.number), EXISTS (
                  SELECT 1 FROM evaluations AS whole WHERE whole.number = kept.number
                  AND whole.number NOT IN (SELECT number FROM removals))
              FROM checkpoint_results AS kept WHERE run_id = ?"""
-    for number, record, rules, retained in source.execute(sql, (run_id,)):
-        found.append(_from_map(number, bool(retained), rules, unpack_text(record)))
+    for number, record, rules, counts, retained in source.execute(sql, (run_id,)):
+        known = () if counts is None else unpack(counts)
+        found.append(_from_map(number, bool(retained), rules, unpack_text(record), known))
     return sorted(found, key=lambda one: one.number)
 
 
@@ -135,7 +151,8 @@ def _measured(evaluation: Evaluation, number: int) -> Measured:
 
 def _slight(result: EvaluatorResult) -> EvaluatorResult:
     spec = EvaluatorSpec(kind=result.evaluator.kind, name=result.evaluator.name)
-    return EvaluatorResult(evaluator=spec, metrics=Metrics.of(dict(result.metrics.values), {}))
+    values = Metrics.of(dict(result.metrics.values), {})
+    return EvaluatorResult(evaluator=spec, metrics=values, n=result.n, n_scored=result.n_scored)
 
 
 def _to_map(measured: Measured) -> dict[str, object]:
@@ -158,7 +175,7 @@ def _to_map(measured: Measured) -> dict[str, object]:
     }
 
 
-def _from_map(number: int, retained: bool, rules: int, data: dict) -> Measured:
+def _from_map(number: int, retained: bool, rules: int, data: dict, counts: Sequence[Sequence[int]]) -> Measured:
     problem = data["problem"]
     return Measured(
         **{
@@ -169,8 +186,13 @@ def _from_map(number: int, retained: bool, rules: int, data: dict) -> Measured:
             "state": EvaluationState(data["state"]),
             "model": parse_model(data["model"]),
             "results": tuple(
-                EvaluatorResult(evaluator=EvaluatorSpec(kind=kind, name=name), metrics=Metrics.of(values, {}))
-                for kind, name, values in data["results"]
+                EvaluatorResult(
+                    evaluator=EvaluatorSpec(kind=kind, name=name),
+                    metrics=Metrics.of(values, {}),
+                    n=n,
+                    n_scored=n_scored,
+                )
+                for (kind, name, values), (n, n_scored) in zip(data["results"], counts or itertools.repeat((0, 0)))
             ),
             "problem": None if problem is None else Problem(reason=problem[0], message=problem[1], field=problem[2]),
         }

@@ -13,7 +13,7 @@ from crucible_bridge.errors import AlreadyExists, FailedPrecondition, InternalEr
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluateRequest, EvaluationState, Verdict
 from crucible_worker.fingerprints import same
-from crucible_worker.runs import lifecycle, run_events, waits
+from crucible_worker.runs import lifecycle, resumptions, run_events, waits
 from crucible_worker.runs.evaluation_owners import EvaluationOwners
 from crucible_worker.runs.journal import Transaction
 from crucible_worker.runs.journal.queries import Reads, Row, find, find_by_number, find_rendering
@@ -23,6 +23,7 @@ from crucible_worker.runs.journal.records import (
     renderings_to_record,
     request_from_record,
     request_to_record,
+    result_from_record,
 )
 from crucible_worker.runs.journal.store import Owners
 from crucible_worker.runs.rules import record_rules, refuse_other_rules
@@ -33,6 +34,7 @@ __all__ = [
     "Contents",
     "claim",
     "complete_model",
+    "fails_for_now",
     "prepared",
     "promote",
     "refuse_other_contents",
@@ -80,8 +82,10 @@ def claim(
     fingerprint: str,
     contents: Contents | None,
     worker_id: str,
+    again: bool = True,
+    by_itself: bool = False,
 ) -> Claim:
-    """Become the owner of an evaluation that is new or interrupted; otherwise return its current state.
+    """Become the owner of an evaluation that is new, interrupted or to be run again; else return its current state.
 
     Args:
         transaction: the transaction.
@@ -90,6 +94,8 @@ def claim(
         fingerprint: of its specification.
         contents: what it consists of; None if that is not known yet: `prepared` writes it later.
         worker_id: this worker's.
+        again: whether to run one again that has failed; see `fails_for_now`.
+        by_itself: whether no call asks for it.
 
     Raises:
         AlreadyExists: the id belongs to another specification.
@@ -102,13 +108,24 @@ def claim(
     refuse_other_specification(row, request, fingerprint)
     if lifecycle.reap(transaction, locks, row.number):
         row = find_by_number(transaction, row.number)
-    if row.state.terminal or not locks.acquire(row.number, transaction):
+    ended = row.state.terminal and not (again and fails_for_now(row))
+    if ended or not locks.acquire(row.number, transaction):
         return Claim(row=row, existed=True, owned=False)
     transaction.if_undone(lambda: locks.release(row.number))
     refuse_other_rules(row)
     if contents is not None:
         _record_contents(transaction, row, contents)
+    if not by_itself:
+        resumptions.forget(transaction, row.number)
     return Claim(row=_take_over(transaction, row, request, worker_id), existed=True, owned=True)
+
+
+def fails_for_now(row: Row) -> bool:
+    """Whether an evaluation has failed in a way that another attempt may mend: for a while, or before any score."""
+    if row.state is not EvaluationState.FAILED:
+        return False
+    problem = None if row.result is None else result_from_record(row.result, row.apart).problem
+    return row.done == row.unscored or (problem is not None and problem.retryable)
 
 
 def prepared(transaction: Transaction, number: int, contents: Contents, worker_id: str) -> Row:
@@ -268,6 +285,8 @@ def _record_large_parts(transaction: Transaction, number: int, request: Evaluate
 def _take_over(transaction: Transaction, row: Row, request: EvaluateRequest, worker_id: str) -> Row:
     record_rules(transaction, row.number, row.attempt + 1)
     waits.clear(transaction, row.number)
+    if row.state.terminal:
+        lifecycle.undo_end(transaction, row)
     first = request_from_record(row.request, row.apart)
     _record_large_parts(
         transaction, row.number, dataclasses.replace(first, record=request.record, log_to=request.log_to)

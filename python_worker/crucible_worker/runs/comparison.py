@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
@@ -29,6 +30,7 @@ from crucible_bridge.types import (
 )
 from crucible_worker.metrics.multiple import holm
 from crucible_worker.metrics.paired import paired_difference
+from crucible_worker.reports.scored import enough_scored, scored_by_key
 from crucible_worker.reports.superseded import Written, superseded
 from crucible_worker.runs.clusters import Clusters
 from crucible_worker.runs.gating import gate
@@ -277,12 +279,14 @@ def _paired(
 def _series(evaluations: Sequence[Evaluation]) -> tuple[MetricSeries, ...]:
     points: dict[str, list[SeriesPoint]] = {}
     for evaluation in evaluations:
+        scored = scored_by_key(evaluation.results)
         for key, value in evaluation.metrics.values.items():
             point = SeriesPoint(
                 evaluation_id=evaluation.evaluation_id,
                 step=evaluation.request.step,
                 value=value,
                 rules_version=evaluation.rules_version,
+                scored=scored.get(key),
             )
             points.setdefault(key, []).append(point)
     return tuple(MetricSeries(key=key, points=tuple(found)) for key, found in points.items())
@@ -291,14 +295,21 @@ def _series(evaluations: Sequence[Evaluation]) -> tuple[MetricSeries, ...]:
 def _ranked(
     evaluations: Sequence[Evaluation], request: CompareRequest
 ) -> tuple[Sequence[Evaluation], Sequence[Evaluation]]:
-    """Of the evaluations with the metric that tells the best one: those that are ranked, and those by other rules."""
+    """Of the evaluations with the metric that tells the best one: those that are ranked, and the others.
+
+    The others are those by other rules, and those with too few scores.
+    """
     if request.rank_by is None:
         return (), ()
-    defined = [evaluation for evaluation in evaluations if request.rank_by.metric in evaluation.metrics.values]
-    if request.across_rules or not defined:
-        return defined, ()
-    ranked = of_latest_rules(defined)
-    return ranked, [one for one in defined if one.rules_version != ranked[0].rules_version]
+    metric = request.rank_by.metric
+    defined = [evaluation for evaluation in evaluations if metric in evaluation.metrics.values]
+    if not defined:
+        return (), ()
+    alike = defined if request.across_rules else of_latest_rules(defined)
+    counts = [scored_by_key(one.results).get(metric) for one in alike]
+    enough = enough_scored(counts, request.rank_by.min_scored_share)
+    ranked = list(itertools.compress(alike, enough))
+    return ranked, [one for one in defined if one not in ranked]
 
 
 def _best(ranked: Sequence[Evaluation], rank_by: RankBy) -> Evaluation | None:

@@ -32,9 +32,11 @@ class Ending(enum.Enum):
     """The caller that has the model has disconnected."""
     OUTAGE = enum.auto()
     """A model did not answer for too long."""
+    USER = enum.auto()
+    """The user of the command that runs it has ended that."""
 
 
-INTERRUPTS = (Ending.DRAIN, Ending.JOURNAL, Ending.LEFT, Ending.OUTAGE)
+INTERRUPTS = (Ending.DRAIN, Ending.JOURNAL, Ending.LEFT, Ending.OUTAGE, Ending.USER)
 """Those that end only the attempt: the evaluation can be resumed."""
 
 

@@ -612,7 +612,8 @@ class Attempt:
             def interrupt(transaction: Transaction) -> None:
                 if stopped.ending is Ending.OUTAGE:
                     waits.put_off(transaction, row.number)
-                lifecycle.interrupt(transaction, locks, row, active_ns, problem.message, usage=usage, engine=engine)
+                held, cause = stopped.ending is Ending.USER, problem.message
+                lifecycle.interrupt(transaction, locks, row, active_ns, cause, held=held, usage=usage, engine=engine)
 
             return interrupt
         cancelled = stopped.ending in (Ending.CANCEL, Ending.DEADLINE)

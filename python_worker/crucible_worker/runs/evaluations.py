@@ -36,7 +36,7 @@ from crucible_worker.backends.orchestrator import Caller
 from crucible_worker.evaluators.registry import info_if_known
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.reports.writing import ReportRequest, write_report
-from crucible_worker.runs import lifecycle, removal, retention
+from crucible_worker.runs import claims, lifecycle, removal, retention
 from crucible_worker.runs.admission import Admission, draining_error
 from crucible_worker.runs.caller_models import CallerConnection, connect_caller
 from crucible_worker.runs.comparison import Comparisons
@@ -70,6 +70,7 @@ from crucible_worker.runs.phases import Phase
 from crucible_worker.runs.plans import TOUCH_SECONDS, DecodePlan, EncodePlan, EvaluationPlans
 from crucible_worker.runs.preparation import Sources
 from crucible_worker.runs.reaper import Reaper
+from crucible_worker.runs.resuming import Resuming, recorded_request
 from crucible_worker.runs.run_patterns import PatternPlan
 from crucible_worker.runs.run_registry import RunRegistry
 from crucible_worker.runs.streams import Attach, EventFilter, EventPage, Look, follow
@@ -175,6 +176,7 @@ class Evaluations:
         log_to: Sequence[str] = (),
         feed_all: bool = True,
         share_work: bool = False,
+        resume_interrupted: bool = False,
     ) -> Evaluations:
         """Open the journal of a state directory, and record the interruption of evaluations whose owner has died.
 
@@ -189,6 +191,7 @@ class Evaluations:
             log_to: loggers of evaluations and experiments that name none; checked.
             feed_all: feed the loggers of all experiments of the journal, not only of those that are logged to here.
             share_work: let other workers run parts of large evaluations, and run parts of theirs.
+            resume_interrupted: resume evaluations without a call for them, as far as that can be done here.
 
         Raises:
             FailedPrecondition: the state directory or the database cannot be used.
@@ -203,6 +206,8 @@ class Evaluations:
         evaluations._spawn(evaluations._admission.heed_callers())
         if share_work:
             evaluations._spawn(evaluations._helpers.offer())
+        if resume_interrupted:
+            evaluations._spawn(Resuming(journal, evaluations._admission, evaluations._reaper).run())
         policy = retention.Retention(
             max_events=limits.max_events_retained,
             evaluation_seconds=limits.evaluation_retention_seconds,
@@ -445,7 +450,28 @@ class Evaluations:
         return await self._control(evaluation_id, lambda now, number: set_paused(now, number, True))
 
     async def resume(self, evaluation_id: str) -> Evaluation:
-        """Let samples of a paused evaluation begin again; one that is not paused is returned unchanged.
+        """End the pause of an evaluation; one that is interrupted, or has failed for now, begins another attempt.
+
+        One that runs, and is not paused, is returned unchanged.
+
+        Raises:
+            NotFound: it does not exist.
+            FailedPrecondition: it has ended (EVALUATION_ENDED), or a part of it is with its caller (NEEDS_CALLER,
+                HELD_BY_ORCHESTRATOR).
+            BridgeError: it cannot be resumed here; see `start`.
+        """
+        row = await self._look_up(evaluation_id)
+        interrupted = row.state is EvaluationState.INTERRUPTED
+        request = recorded_request(row) if interrupted or claims.fails_for_now(row) else None
+        if request is None or interrupted:
+            unpaused = await self.end_pause(evaluation_id)
+            if request is None:
+                return unpaused
+        now, _ = await self._admission.admit(request)
+        return evaluation_of(now)
+
+    async def end_pause(self, evaluation_id: str) -> Evaluation:
+        """Let samples of a paused evaluation begin again, where it has an owner.
 
         Raises:
             NotFound: it does not exist.
@@ -553,6 +579,10 @@ class Evaluations:
             self._journal, after_sequence=after_sequence, log_id=log_id, only=only, ended=ended, pack=pack
         ):
             yield page
+
+    def hold(self) -> None:
+        """Let what a drain interrupts wait for a call: the user of this command has ended it."""
+        self._admission.held = True
 
     async def drain(self) -> Sequence[str]:
         """Refuse new evaluations, interrupt those that run and commit that, then end streams; returns the ids."""

@@ -148,8 +148,8 @@ def _read(sides: _Sides, metric: GateMetric, field: str) -> _Read:
     ours, theirs = sides.scores_of(baseline, index), sides.scores_of(candidate, place)
     # A strict metric counts them as wrong already.
     lost = None if metric.key.endswith(STRICT) else _lost(sides, metric, index, place)
-    for evaluation in (baseline, candidate):
-        if (undefined := evaluation.metrics.undefined.get(metric.key)) is not None:
+    for evaluation, at in ((baseline, index), (candidate, place)):
+        if (undefined := evaluation.results[at].metrics.undefined.get(metric.key)) is not None:
             why = f"it is not defined in {evaluation.evaluation_id!r}: {undefined}"
             return _of_lost_alone(lost, metric, spec.label) or _Read(metric=metric, evaluator=spec.label, why=why)
     return _numbers(sides, metric, index, place, ours, theirs, lost)
@@ -174,7 +174,7 @@ def _lost(sides: _Sides, metric: GateMetric, index: int, place: int) -> Lost | N
         return None
     as_wrong = None
     right_and_wrong = baseline.results[index].n_correct is not None and metric.direction is not Goal.LOWER
-    if right_and_wrong and scores.is_mean(baseline.metrics.values.get(metric.key)):
+    if right_and_wrong and scores.is_mean(baseline.results[index].metrics.values.get(metric.key)):
         before = np.array(list(ours.values()), np.float64)
         shares = [theirs.by_sample.get(one, 0.0) * left[one] / scores.counts[one] for one in ours]
         after = np.array(shares, np.float64)
@@ -201,7 +201,8 @@ def _numbers(
 ) -> _Read:
     baseline, candidate = sides.baseline, sides.candidate
     label = baseline.request.evaluators[index].label
-    values = baseline.metrics.values[metric.key], candidate.metrics.values[metric.key]
+    of_ours, of_theirs = baseline.results[index].metrics, candidate.results[place].metrics
+    values = of_ours.values[metric.key], of_theirs.values[metric.key]
     allowed = _allowed(metric)
     if not (ours.is_mean(values[0]) and theirs.is_mean(values[1])):
         if why := _why_no_drop(np.array(values[:1]), np.array(values[1:]), allowed):

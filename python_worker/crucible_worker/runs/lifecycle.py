@@ -24,12 +24,14 @@ from crucible_bridge.types import (
     Usage,
     Verdict,
 )
-from crucible_worker.runs import checkpoint_results, run_events
+from crucible_worker.runs import checkpoint_results, resumptions, run_events
 from crucible_worker.runs.journal import Transaction
 from crucible_worker.runs.journal.contents import said_to_record
 from crucible_worker.runs.journal.queries import Row, find_by_number
 from crucible_worker.runs.journal.records import (
     Ended,
+    evaluator_result_from_record,
+    request_from_record,
     result_from_record,
     result_to_record,
     sample_to_record,
@@ -51,6 +53,7 @@ __all__ = [
     "open_log",
     "progress",
     "reap",
+    "undo_end",
 ]
 
 _LIVE = (EvaluationState.QUEUED, EvaluationState.RUNNING)
@@ -177,13 +180,10 @@ def complete(
     active_ns: int,
     engine: ServerEngine | None = None,
 ) -> None:
-    """End with metrics, once every evaluator has ended: COMPLETE, then STOP. If none finished: FAILED."""
+    """End with metrics, once every evaluator has ended: COMPLETE, then STOP. See `_why_failed` for FAILED."""
     duration_ns = row.past_active_ns + active_ns
     ended = Ended(metrics=metrics, results=tuple(results), usage=total_usage(results), engine=engine)
-    problems = [result.problem for result in results if result.problem is not None]
-    if len(problems) == len(results):
-        message = shorten(f"every evaluator failed, the first with {problems[0].message}", MAX_PROBLEM_BYTES)
-        problem = Problem(reason=Reason.NO_EVALUATOR_FINISHED, message=message)
+    if (problem := _why_failed(results)) is not None:
         events = [run_events.exception(row, problem, duration_ns)]
         ended = dataclasses.replace(ended, problem=problem)
         _finish(transaction, locks, row, EvaluationState.FAILED, events, active_ns, ended)
@@ -193,6 +193,22 @@ def complete(
         run_events.stop(row, EvaluationState.COMPLETED, duration_ns),
     ]
     _finish(transaction, locks, row, EvaluationState.COMPLETED, events, active_ns, ended)
+
+
+def _why_failed(results: Sequence[EvaluatorResult]) -> Problem | None:
+    """Why an evaluation with these results has failed: one has too many samples without a score, or none finished."""
+    problems = [(result.evaluator.label, result.problem) for result in results if result.problem is not None]
+    unscored = [(label, problem) for label, problem in problems if problem.reason == Reason.TOO_MANY_UNSCORED]
+    retryable = any(problem.retryable for _, problem in problems)
+    if unscored:
+        (label, first), *_ = unscored
+        return dataclasses.replace(
+            first, message=shorten(f"{label}: {first.message}", MAX_PROBLEM_BYTES), retryable=retryable
+        )
+    if len(problems) < len(results):
+        return None
+    message = shorten(f"every evaluator failed, the first with {problems[0][1].message}", MAX_PROBLEM_BYTES)
+    return Problem(reason=Reason.NO_EVALUATOR_FINISHED, message=message, retryable=retryable)
 
 
 def end(
@@ -227,12 +243,13 @@ def interrupt(
     active_ns: int,
     cause: str,
     *,
+    held: bool = False,
     usage: Usage | None = None,
     engine: ServerEngine | None = None,
 ) -> None:
-    """End this attempt, not the evaluation; its usage until now is written."""
+    """End this attempt, not the evaluation; its usage until now is written. Held: it waits for a call."""
     _write_so_far(transaction, row.number, usage, engine)
-    _write_interrupt(transaction, find_by_number(transaction, row.number), active_ns, cause)
+    _write_interrupt(transaction, find_by_number(transaction, row.number), active_ns, cause, held=held)
     locks.release_in(transaction, row.number)
 
 
@@ -251,10 +268,32 @@ def reap(transaction: Transaction, locks: Owners, number: int, usage: Usage | No
     if usage is not None:
         engine = None if row.result is None else result_from_record(row.result, row.apart).engine
         _write_so_far(transaction, number, usage, engine)
-    _write_interrupt(transaction, row, row.active_ns, "the owner died or could not write")
+    _write_interrupt(transaction, row, row.active_ns, "the owner died or could not write", died=True)
     if row.cancel_reason is not None:
         _end_cancelled(transaction, locks, find_by_number(transaction, number), row.cancel_reason)
     return True
+
+
+def undo_end(transaction: Transaction, row: Row) -> None:
+    """Make an evaluation that has failed one that can be resumed; its events and what it used stay.
+
+    Evaluators with a problem begin again. If no sample has a score, every one is run again.
+    """
+    ended = Ended(metrics=Metrics({})) if row.result is None else result_from_record(row.result, row.apart)
+    so_far = result_to_record(Ended(metrics=Metrics({}), usage=ended.usage, engine=ended.engine))
+    transaction.execute(
+        "UPDATE evaluations SET ended_ns = 0, cancel_reason = NULL, result = ? WHERE number = ?", (so_far, row.number)
+    )
+    specs = request_from_record(row.request, row.apart).evaluators
+    spans = "FROM evaluator_spans WHERE number = ? AND result IS NOT NULL"
+    for index, record in transaction.execute(f"SELECT evaluator, result {spans}", (row.number,)).fetchall():
+        if evaluator_result_from_record(specs[index], record).problem is not None:
+            transaction.execute(f"DELETE {spans} AND evaluator = ?", (row.number, index))
+    if row.done == row.unscored:
+        transaction.execute("UPDATE samples SET retryable = 1 WHERE number = ?", (row.number,))
+    checkpoint_results.forget(transaction, row.number)
+    # The one that is there is of the failed attempt.
+    transaction.execute("DELETE FROM log_files WHERE number = ?", (row.number,))
 
 
 def cancel(transaction: Transaction, locks: Owners, number: int, reason: str) -> Row:
@@ -285,11 +324,14 @@ def _write_so_far(transaction: Transaction, number: int, usage: Usage | None, en
         transaction.execute("UPDATE evaluations SET result = ? WHERE number = ?", (so_far, number))
 
 
-def _write_interrupt(transaction: Transaction, row: Row, active_ns: int, cause: str) -> None:
+def _write_interrupt(
+    transaction: Transaction, row: Row, active_ns: int, cause: str, *, died: bool = False, held: bool = False
+) -> None:
     transaction.execute(
         "UPDATE evaluations SET state = ?, interrupted_ns = ?, active_ns = ? WHERE number = ?",
         (EvaluationState.INTERRUPTED, time.time_ns(), active_ns, row.number),
     )
+    resumptions.note(transaction, row, died=died, held=held)
     open_log(transaction, row.number)
     now = dataclasses.replace(row, active_ns=active_ns)
     append(transaction, row.number, (run_events.interrupt(now, cause),))

@@ -151,8 +151,6 @@ class LogFiles:
                 # Of a worker that was killed: the lock is ours.
                 if part.name.startswith(part_prefix(path)) and part.name.endswith(PART_SUFFIX):
                     part.unlink(missing_ok=True)
-            if path.exists():
-                return path.name  # complete, by a worker that was killed before it could say so
             version = importlib.metadata.version("crucible-bridge")
             with whole_file(path) as file:
                 writer = EvalFileWriter(file, evaluation, version=version, folder=self._folder)

@@ -108,7 +108,8 @@ def _problem(evaluation: Evaluation, index: int) -> Problem | None:
     if not evaluation.dataset_fingerprint:
         message = f"{evaluation.evaluation_id!r} ended before its data set was read"
         return Problem(reason=Reason.DATASET_NOT_READ, message=message)
-    if index >= len(evaluation.results) or (problem := evaluation.results[index].problem) is None:
+    problem = evaluation.results[index].problem if index < len(evaluation.results) else None
+    if problem is None or problem.reason == Reason.TOO_MANY_UNSCORED:  # the scores that there are can be compared
         return None
     message = f"it failed in {evaluation.evaluation_id!r}: {problem.reason}: {problem.message}"
     return Problem(reason=Reason.EVALUATOR_FAILED, message=message)

@@ -8,7 +8,8 @@ The first step is the best. A later one takes its place if the paired difference
 `min_delta`. Steps count in their order: a step is looked at once no earlier one is queued or running. One that comes
 later still, because its evaluation was interrupted, is put into its place, and those after it are looked at again.
 Steps by the rules of another version are not compared: the first one by later rules is the best so far, as the first
-step of all is, and one by earlier rules does not count.
+step of all is, and one by earlier rules does not count. So it is with steps of too few scores (`enough_scored`): such a
+step does not count, and if it was the first one, the next with enough scores takes its place.
 
 A trigger of the journal marks the plan in the transaction that ends an evaluation, whichever release's worker writes.
 The samples are read afterwards, by a reader's thread. Another transaction records the steps and their events. If a
@@ -33,10 +34,19 @@ import structlog
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.events import Event, EventKind
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import CompareRequest, Evaluation, EvaluationState, Goal, format_model, parse_model
+from crucible_bridge.types import (
+    CompareRequest,
+    Evaluation,
+    EvaluationState,
+    Goal,
+    ScoredCount,
+    format_model,
+    parse_model,
+)
 from crucible_worker.reports.metric_keys import keys_of
+from crucible_worker.reports.scored import enough_scored, scored_by_key
 from crucible_worker.runs.best_file import Followed, write_best
-from crucible_worker.runs.checkpoint_results import measured_of_run
+from crucible_worker.runs.checkpoint_results import Measured, measured_of_run
 from crucible_worker.runs.comparison import Known, compare_in
 from crucible_worker.runs.journal import Journal, JournalUnavailable, Transaction
 from crucible_worker.runs.journal.follows import place_of_model
@@ -117,9 +127,10 @@ class Patient:
             # Another worker has looked meanwhile, and may have read less: nobody else would look again soon.
             self._wake.set()
         if self._roots and (best := await self._journal.read(_unwritten, plan_id)) is not None:
-            await self._write(*best)
+            await self._write(best)
 
-    async def _write(self, plan: PatientPlan, best: PatientStep, followed: Followed | None) -> None:
+    async def _write(self, found: _Unwritten) -> None:
+        plan, best = found.plan, found.best
         facts = {
             "run_id": plan.run_id,
             "plan_id": plan.plan_id,
@@ -128,12 +139,13 @@ class Patient:
             "goal": plan.patience.goal.value,
             "value": best.value,
             "evaluation_id": best.evaluation_id,
+            **({} if found.scored is None else dataclasses.asdict(found.scored)),
         }
         try:
             model = parse_model(best.model)
             confirm = functools.partial(self._confirm, plan.plan_id, best.step)
             await asyncio.to_thread(
-                write_best, self._roots, model, facts, gone=True, followed=followed, confirm=confirm
+                write_best, self._roots, model, facts, gone=True, followed=found.followed, confirm=confirm
             )
         except _Overtaken:
             return
@@ -181,8 +193,18 @@ class _Found:
         return True
 
 
-def _unwritten(connection: SnapshotReads, plan_id: str) -> tuple[PatientPlan, PatientStep, Followed | None] | None:
-    """The best step of a plan whose file does not have it yet, and where its checkpoint is if its run is followed."""
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class _Unwritten:
+    """The best step of a plan whose file does not have it yet."""
+
+    plan: PatientPlan
+    best: PatientStep
+    scored: ScoredCount | None
+    followed: Followed | None
+    """Where its checkpoint is, if its run is followed."""
+
+
+def _unwritten(connection: SnapshotReads, plan_id: str) -> _Unwritten | None:
     row = find_patient(connection, plan_id)
     if row is None or not row.plan.best_file or row.best_step == row.written_step:
         return None
@@ -190,7 +212,12 @@ def _unwritten(connection: SnapshotReads, plan_id: str) -> tuple[PatientPlan, Pa
     if best is None:
         return None
     place = place_of_model(connection, plan_id, best.model)
-    return row.plan, best, None if place is None else Followed(directory=place[0], source=place[1])
+    return _Unwritten(
+        plan=row.plan,
+        best=best,
+        scored=_scored(connection, row.plan, best),
+        followed=None if place is None else Followed(directory=place[0], source=place[1]),
+    )
 
 
 def _look(connection: SnapshotReads, plan_id: str, max_samples: int, known: Known) -> _Found | None:
@@ -208,6 +235,19 @@ def _look(connection: SnapshotReads, plan_id: str, max_samples: int, known: Know
         compared = _Comparing(connection, row.plan, max_samples, known)
         steps, events = _walk(compared, before, sorted(points, key=lambda one: one.step))
         return _Found(row=row, steps=steps, events=events)
+
+
+def _measured(connection: Reads, plan: PatientPlan, step: PatientStep) -> Measured | None:
+    of_run = measured_of_run(connection, plan.run_id)
+    return next((one for one in of_run if one.evaluation_id == step.evaluation_id), None)
+
+
+def _scored(connection: Reads, plan: PatientPlan, step: PatientStep) -> ScoredCount | None:
+    row = find(connection, step.evaluation_id)
+    if row is not None:
+        return scored_by_key(evaluation_of(row).results).get(plan.patience.metric)
+    measured = _measured(connection, plan, step)
+    return None if measured is None else measured.scored.get(plan.patience.metric)
 
 
 def _ended(connection: Reads, plan: PatientPlan) -> Iterator[PatientStep]:
@@ -244,7 +284,9 @@ def _walk(
         found = comparing.improvement(best, point)
         if found.better or best is None:
             before_it = None if found.by == "first" else best
-            events.append((EventKind.RUN_BEST, point.step, best_event(plan, before_it, point, found)))
+            events.append(
+                (EventKind.RUN_BEST, point.step, best_event(plan, before_it, point, found, comparing.scored(point)))
+            )
             best, since = point, 0
         elif found.by:
             since += 1
@@ -269,6 +311,9 @@ class _Comparing:
         if ours != theirs:
             later = theirs > ours
             return Improvement(better=later, by="first" if later else "")
+        enough = enough_scored([self.scored(best), self.scored(point)])
+        if not all(enough):
+            return Improvement(better=enough[1], by="first" if enough[1] else "")
         paired = self._paired(best, point)
         if isinstance(paired, Improvement):
             return paired
@@ -280,13 +325,17 @@ class _Comparing:
             not_paired=paired,
         )
 
+    def scored(self, step: PatientStep) -> ScoredCount | None:
+        """What the value of a step is made of; None if that is not known."""
+        return _scored(self._connection, self.plan, step)
+
     def _rules(self, step: PatientStep) -> int:
         """The version of the rules by which a step was measured; 0 if it is no longer known."""
         row = find(self._connection, step.evaluation_id)
         if row is not None:
             return row.rules
-        of_run = measured_of_run(self._connection, self.plan.run_id)
-        return next((one.rules_version for one in of_run if one.evaluation_id == step.evaluation_id), 0)
+        measured = _measured(self._connection, self.plan, step)
+        return 0 if measured is None else measured.rules_version
 
     @property
     def _sign(self) -> int:

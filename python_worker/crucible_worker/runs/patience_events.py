@@ -6,7 +6,7 @@ import dataclasses
 import time
 
 from crucible_bridge.events import Event, EventKind
-from crucible_bridge.types import parse_model
+from crucible_bridge.types import ScoredCount, parse_model
 from crucible_worker.held_paths import format_own_model
 from crucible_worker.runs.journal.patient_plans import PatientPlan, PatientStep
 
@@ -20,9 +20,9 @@ class Improvement:
     better: bool
     """Whether it is credibly better."""
     by: str
-    """"first" (by these rules of measurement), "paired" or "value".
+    """"first" (by these rules of measurement, or with enough scores), "paired" or "value".
 
-    Empty if rules before those of the best have measured it: then it does not count.
+    Empty if rules before those of the best have measured it, or if it has too few scores: then it does not count.
     """
     difference: float = 0.0
     """Of the samples' scores, by "paired" their mean; else of the two values."""
@@ -32,7 +32,13 @@ class Improvement:
     """By "value": the reason."""
 
 
-def best_event(plan: PatientPlan, best: PatientStep | None, point: PatientStep, found: Improvement) -> Event:
+def best_event(
+    plan: PatientPlan,
+    best: PatientStep | None,
+    point: PatientStep,
+    found: Improvement,
+    scored: ScoredCount | None,
+) -> Event:
     """RUN_BEST.
 
     Args:
@@ -40,8 +46,11 @@ def best_event(plan: PatientPlan, best: PatientStep | None, point: PatientStep, 
         best: the best step before; None if this is the first step.
         point: the new best step.
         found: how it compares.
+        scored: what its value is made of; None if that is not known.
     """
     measurements = {"value": point.value}
+    if scored is not None:
+        measurements |= {"n": float(scored.n), "n_scored": float(scored.n_scored)}
     metadata = {"evaluation_id": point.evaluation_id, "model": _model(point), "by": found.by}
     if best is not None:
         measurements |= {"previous_value": best.value, "difference": found.difference}

@@ -14,7 +14,7 @@ import structlog
 
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluationState, Problem
-from crucible_worker.runs import checkpoint_results, lifecycle
+from crucible_worker.runs import checkpoint_results, lifecycle, resumptions
 from crucible_worker.runs.evaluation_files import remove_forgotten
 from crucible_worker.runs.experiments.tables import remove_unused_experiment
 from crucible_worker.runs.journal import Journal, JournalUnavailable, Transaction
@@ -24,10 +24,13 @@ from crucible_worker.runs.journal.queries import find_by_number, head
 from crucible_worker.runs.journal.store import Owners
 from crucible_worker.runs.removal import CHUNK, hide, remove_chunk
 
-__all__ = ["TRIM_SECONDS", "Retention", "keep_trimmed", "trim"]
+__all__ = ["NOTICE_SECONDS", "TRIM_SECONDS", "Retention", "keep_trimmed", "trim"]
 
 TRIM_SECONDS = 60.0
 """Seconds between two removals by a worker."""
+
+NOTICE_SECONDS = 86_400.0
+"""Seconds before the cancel of an interrupted evaluation at which a log says so."""
 
 _log = structlog.get_logger(__name__)
 
@@ -89,7 +92,7 @@ def trim(
     now: collections.Counter[str] = collections.Counter()
     more = False
     if retention.interrupted_seconds:
-        _cancel_forgotten(transaction, locks, _ago(clock, retention.interrupted_seconds), now)
+        _cancel_forgotten(transaction, locks, clock, retention.interrupted_seconds, now)
     if remove_chunk(transaction, CHUNK, now):
         more = True
     elif retention.evaluation_seconds:
@@ -119,18 +122,32 @@ def _ago(clock_ns: int, seconds: float) -> int:
 
 
 def _cancel_forgotten(
-    transaction: Transaction, locks: Owners, before_ns: int, counts: collections.Counter[str]
+    transaction: Transaction, locks: Owners, clock_ns: int, seconds: float, counts: collections.Counter[str]
 ) -> None:
+    """Cancel what was interrupted so many seconds ago, if a log has said so before."""
+    notice = min(NOTICE_SECONDS, seconds)
     rows = transaction.execute(
-        "SELECT number FROM evaluations WHERE state = ? AND interrupted_ns < ?",
-        (EvaluationState.INTERRUPTED, before_ns),
+        """SELECT evaluations.number FROM evaluations JOIN resumptions ON resumptions.number = evaluations.number
+           WHERE state = ? AND interrupted_ns < ? AND warned_ns > 0 AND warned_ns <= ?""",
+        (EvaluationState.INTERRUPTED, _ago(clock_ns, seconds), _ago(clock_ns, notice)),
     ).fetchall()
+    for row in resumptions.warn(transaction, _ago(clock_ns, seconds - notice), clock_ns):
+        transaction.after_commit(functools.partial(_tell, row.evaluation_id, notice))
     problem = Problem(reason=Reason.RETENTION, message="interrupted for longer than interrupted_retention")
     for (number,) in rows:
         if locks.is_free(number, transaction):
             row = find_by_number(transaction, number)
             lifecycle.end(transaction, locks, row, EvaluationState.CANCELLED, problem, row.active_ns)
             counts["interrupted_cancelled"] += 1
+
+
+def _tell(evaluation_id: str, notice: float) -> None:
+    _log.warning(
+        "interrupted_will_be_cancelled",
+        evaluation_id=evaluation_id,
+        hours=round(notice / 3600, 1),
+        cure=f"crucible-worker resume {evaluation_id}",
+    )
 
 
 def _remove_evaluations(transaction: Transaction, before_ns: int, counts: collections.Counter[str]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import functools
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from crucible_bridge.errors import InvalidField, NotFound
@@ -27,6 +28,7 @@ from crucible_bridge.types import (
 from crucible_worker.held_paths import format_own_model, own_model
 from crucible_worker.managed_refs import as_managed
 from crucible_worker.reports.metric_keys import keys_of_result
+from crucible_worker.reports.scored import enough_scored
 from crucible_worker.reports.superseded import Written, superseded
 from crucible_worker.runs.checkpoint_results import Measured, measured_of_run
 from crucible_worker.runs.journal import Journal
@@ -155,6 +157,7 @@ def _run(run_id: str, measured: Sequence[Measured], known: _Known) -> RunInfo:
                 dataset=one.dataset,
                 dataset_fingerprint=fingerprint,
                 rules_version=rules,
+                scored=one.scored.get(key),
             )
             for (key, _, fingerprint, rules), (one, goal, _) in sorted(
                 _best(measured, known).items(), key=lambda item: (not item[1][2], -item[0][3])
@@ -170,8 +173,11 @@ def _superseded(measured: Iterable[Measured]) -> frozenset[str]:
 
 
 def _best(measured: Sequence[Measured], known: _Known) -> Mapping[_Series, tuple[Measured, Goal, bool]]:
-    """Of each metric with a goal: the first by step with the best value, its goal, and whether it summarises scores."""
-    found: dict[_Series, tuple[Measured, Goal, bool]] = {}
+    """Of each metric with a goal: the first by step with the best value, its goal, and whether it summarises scores.
+
+    A value of too few scores is none of these; see `enough_scored`.
+    """
+    series: dict[_Series, list[tuple[Measured, Goal, bool]]] = {}
     gone = _superseded(measured)
     current = [one for one in measured if one.evaluation_id not in gone]
     for one in sorted(current, key=lambda each: (*_key(each), each.number)):
@@ -183,9 +189,12 @@ def _best(measured: Sequence[Measured], known: _Known) -> Mapping[_Series, tuple
                 if key not in result.metrics.values:
                     continue
                 place = (key, keys.label, one.dataset_fingerprint, one.rules_version)
-                sign = 1 if goal is Goal.HIGHER else -1
-                if place not in found or sign * (one.metrics[key] - found[place][0].metrics[key]) > 0:
-                    found[place] = (one, goal, key in keys.headline)
+                series.setdefault(place, []).append((one, goal, key in keys.headline))
+    found: dict[_Series, tuple[Measured, Goal, bool]] = {}
+    for place, points in series.items():
+        key, sign = place[0], 1 if points[0][1] is Goal.HIGHER else -1
+        enough = enough_scored([one.scored.get(key) for one, _, _ in points])
+        found[place] = max(itertools.compress(points, enough), key=lambda point: sign * point[0].metrics[key])
     return found
 
 
@@ -225,6 +234,7 @@ def _checkpoint(found: Sequence[Measured], marked: Mapping[str, Sequence[str]], 
                 problem=one.problem,
                 rules_version=one.rules_version,
                 superseded=one.evaluation_id in gone,
+                scored=one.scored,
             )
             for one in found
         ),

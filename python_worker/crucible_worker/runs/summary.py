@@ -20,6 +20,9 @@ from crucible_worker.runs.specification import metric_key
 
 __all__ = ["merged", "summarise", "unless_taken"]
 
+MAX_ERROR_SHARE = 0.05
+"""Share of the samples of an evaluator that may end with an error, if its limits name no bound."""
+
 _RIGHT_AND_WRONG = frozenset({Verdict.CORRECT, Verdict.INCORRECT, Verdict.PARTIAL})
 _log = structlog.get_logger(__name__)
 
@@ -56,6 +59,8 @@ class _Counts:
     n: int = 0
     scored: int = 0
     errors: int = 0
+    may_pass: bool = False
+    first_error: Problem | None = None
     truncated: int = 0
     correct: int = 0
     right_and_wrong: bool = False
@@ -67,12 +72,15 @@ class _Counts:
             self.n += 1
             self.scored += result.verdict.scored
             self.errors += result.verdict is Verdict.ERROR
+            if result.verdict is Verdict.ERROR and self.first_error is None:
+                self.first_error = result.problem
             self.truncated += result.stop_reason == "length"
             self.correct += result.verdict is Verdict.CORRECT
             self.right_and_wrong = self.right_and_wrong or result.verdict in _RIGHT_AND_WRONG
             if not result.verdict.scored:
                 problem = result.problem
                 self.reasons[result.verdict.name if problem is None else problem.reason] += 1
+                self.may_pass = self.may_pass or (problem is not None and problem.retryable)
             self.truncated_reasoning += result.measurements.get(TRUNCATED_REASONING, 0) > 0
             yield result
 
@@ -144,18 +152,25 @@ def summarise(
         unscored_by_reason=dict(counts.reasons.most_common()),
         n_truncated_reasoning=counts.truncated_reasoning,
         usage=usage,
-        problem=problem or _too_many_unscored(unscored, n, limits),
+        problem=problem or _too_many_unscored(counts, n, limits),
     )
 
 
-def _too_many_unscored(unscored: int, n: int, limits: Limits) -> Problem | None:
+def _too_many_unscored(counts: _Counts, n: int, limits: Limits) -> Problem | None:
+    unscored = n - counts.scored
     if limits.max_unscored is not None and unscored > limits.max_unscored:
-        allowed = f"{limits.max_unscored:,}"
+        what = f"{unscored:,} of {n:,} samples are unscored, more than the {limits.max_unscored:,} that limits allow"
     elif limits.max_unscored_share is not None and unscored > limits.max_unscored_share * n:
-        allowed = f"a share of {limits.max_unscored_share}"
+        share = limits.max_unscored_share
+        what = f"{unscored:,} of {n:,} samples are unscored, more than the share of {share} that limits allow"
+    elif limits.max_unscored is limits.max_unscored_share is None and counts.errors > MAX_ERROR_SHARE * n:
+        what = (
+            f"{counts.errors:,} of {n:,} samples ended with an error, more than the share of {MAX_ERROR_SHARE} that is "
+            "allowed without max_unscored_share"
+        )
     else:
         return None
-    return Problem(
-        reason=Reason.TOO_MANY_UNSCORED,
-        message=f"{unscored:,} of {n:,} samples are unscored, more than the {allowed} that limits allow",
-    )
+    if (first := counts.first_error) is not None:
+        what = f"{what}; the first error: {' '.join(filter(None, (first.field, first.message)))}"
+    message = shorten(what, MAX_PROBLEM_BYTES)
+    return Problem(reason=Reason.TOO_MANY_UNSCORED, message=message, retryable=counts.may_pass)

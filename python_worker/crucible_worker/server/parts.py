@@ -196,6 +196,7 @@ async def build_with(
         log_to=settings.log_to,
         feed_all=feed_all,
         share_work=settings.share_work,
+        resume_interrupted=settings.resume_interrupted,
     )
     return Parts(
         evaluations=evaluations,

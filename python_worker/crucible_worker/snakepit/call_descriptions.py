@@ -21,7 +21,7 @@ CALL_DESCRIPTIONS: Mapping[str, str] = {
     "/crucible_bridge.v1.EvaluationService/GetSamples": "What became of the samples of an evaluation, by page.",
     "/crucible_bridge.v1.EvaluationService/CancelEvaluation": "Ends an evaluation early, whichever worker runs it; one that has ended stays as it is.",
     "/crucible_bridge.v1.EvaluationService/PauseEvaluation": "Pauses an evaluation, whichever worker runs it: no further sample begins.",
-    "/crucible_bridge.v1.EvaluationService/ResumeEvaluation": "Ends the pause of an evaluation: its samples begin again at once, where it has an owner.",
+    "/crucible_bridge.v1.EvaluationService/ResumeEvaluation": "Lets an evaluation continue.",
     "/crucible_bridge.v1.EvaluationService/SetEvaluationConcurrency": "Changes how many samples of an evaluation may be at work at once.",
     "/crucible_bridge.v1.EvaluationService/DeleteEvaluation": "Deletes an evaluation that has ended: its record, its samples and its files.",
     "/crucible_bridge.v1.EvaluationService/ListRuns": "Runs, and the checkpoints of a run with every metric of every data set.",

@@ -230,6 +230,7 @@ FIELD_SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "Prompt.template": {"maxLength": 65536},
     "Prompt.target_delimiter": {"maxLength": 400},
     "RankBy.metric": {"minLength": 1},
+    "RankBy.min_scored_share": {"minimum": 0.0, "maximum": 1.0, "default": 0.95},
     "RawResponse.stop_reason": {"enum": ["", "stop", "length"]},
     "ReadDatasetRequest.offset": {"minimum": 0},
     "ReadDatasetRequest.limit": {"minimum": 1},

@@ -50,6 +50,7 @@ async def run_worker(
     environment_variables: Sequence[str] = (),
     log_dir: Path | None = None,
     log_to: Sequence[str] = (),
+    resume_interrupted: bool = False,
 ) -> AsyncIterator[RunningWorker]:
     """Run a worker in this event loop, and drain it when the block is left.
 
@@ -68,6 +69,7 @@ async def run_worker(
         environment_variables: variables of this process that environments of users get.
         log_dir: folder for an Inspect log of each evaluation; none is written if None.
         log_to: loggers of evaluations and experiments that name none: "jsonl:/tmp/logged".
+        resume_interrupted: resume evaluations without a call for them.
     """
     async with contextlib.AsyncExitStack() as running:
         if state_dir is None:
@@ -86,6 +88,7 @@ async def run_worker(
             environment_variables=tuple(environment_variables),
             log_dir=log_dir,
             log_to=tuple(log_to),
+            resume_interrupted=resume_interrupted,
         ).validate()
         worker = await running.enter_async_context(Worker(settings, build=scripted_build(models)))
         bridge = await running.enter_async_context(crucible_bridge.connect(worker.address))

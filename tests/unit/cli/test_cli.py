@@ -236,6 +236,7 @@ def _values(tmp_path: Path) -> dict[str, tuple[str, object]]:
         "state_dir": (str(tmp_path / "state"), tmp_path / "state"),
         "journal": ("postgresql://me@host/lab", "postgresql://me@host/lab"),
         "share_work": ("true", True),
+        "resume_interrupted": ("false", False),
         "log_dir": (str(tmp_path / "logs"), tmp_path / "logs"),
         "log_to": (f"jsonl:{tmp_path}", (f"jsonl:{tmp_path}",)),
         "model_root": (str(tmp_path), (tmp_path,)),
@@ -261,6 +262,9 @@ def _values(tmp_path: Path) -> dict[str, tuple[str, object]]:
     }
 
 
+_SWITCHES = ("insecure_no_tls", "hub_network", "share_work", "resume_interrupted")
+
+
 def _options() -> set[str]:
     """Names of the options of `serve`, as parameters; --config and --limit have rules of their own."""
     command = typer.main.get_command(app)
@@ -283,7 +287,10 @@ def test_every_option_of_serve_is_a_variable_and_a_key(source: str, tmp_path: Pa
     if source == "flags":
         for option, (text, _) in values.items():
             flag = f"--{option.replace('_', '-')}"
-            arguments += [flag] if option in ("insecure_no_tls", "hub_network", "share_work") else [flag, text]
+            if option in _SWITCHES:
+                arguments.append(flag if text == "true" else f"--no-{flag[2:]}")
+            else:
+                arguments += [flag, text]
         arguments += ["--limit", "max_streams=9"]
     elif source == "environment":
         environment = {f"CRUCIBLE_{option.upper()}": text for option, (text, _) in values.items()}

@@ -147,6 +147,8 @@ async def test_time_without_a_worker_is_no_grace(journal, locks, clocks):
         await journal.submit(life.beat)
         assert await states(journal, locks) == {"e": "failed", "interrupted": "interrupted"}
     await live(journal, clocks, GRACE, life)
+    assert await states(journal, locks) == {"interrupted": "interrupted"}  # the log says that it will be cancelled
+    await live(journal, clocks, retention.NOTICE_SECONDS, life)
     assert await states(journal, locks) == {"interrupted": "cancelled"}
 
 

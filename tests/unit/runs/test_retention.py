@@ -3,6 +3,7 @@
 import time
 
 import pytest
+import structlog
 
 from crucible_bridge.errors import NotFound
 from crucible_bridge.events import EventKind
@@ -156,6 +157,8 @@ async def test_forgotten_evaluations_are_cancelled(journal, locks, age, cancelle
     row = (await claim(journal, locks)).row
     await journal.submit(lambda t: lifecycle.interrupt(t, locks, row, 0, "drain"))
     await long_ago(journal, "interrupted_ns", age)
+    await trimmed(journal, locks, interrupted_seconds=DAY)
+    await journal.submit(lambda t: t.execute("UPDATE resumptions SET warned_ns = warned_ns - ?", (int(DAY * 1e9),)))
     await trimmed(journal, locks)
     evaluation = queries.evaluation_of(await journal.read(queries.find_by_number, row.number))
     assert (evaluation.state is EvaluationState.CANCELLED) is cancelled
@@ -164,6 +167,29 @@ async def test_forgotten_evaluations_are_cancelled(journal, locks, age, cancelle
         assert evaluation.problem.reason == "RETENTION"
         assert evaluation.ended_unix_ns > time.time_ns() - 60e9
         assert evaluation.metrics == Metrics({})
+
+
+async def test_nothing_interrupted_is_cancelled_without_a_line_in_the_log_a_day_before(journal, locks):
+    """However long no worker ran: the line comes first, once, and names what resumes it; a resumption takes it back."""
+    row = (await claim(journal, locks)).row
+    await journal.submit(lambda t: lifecycle.interrupt(t, locks, row, 0, "drain"))
+    await long_ago(journal, "interrupted_ns", 5 * DAY)
+    with structlog.testing.capture_logs() as before:
+        await trimmed(journal, locks, interrupted_seconds=7 * DAY)
+    await long_ago(journal, "interrupted_ns", 5 * DAY)
+    with structlog.testing.capture_logs() as lines:
+        await trimmed(journal, locks, interrupted_seconds=7 * DAY)
+        await trimmed(journal, locks, interrupted_seconds=7 * DAY)
+    assert before == []
+    assert [(line["event"], line["evaluation_id"], line["hours"]) for line in lines] == [
+        ("interrupted_will_be_cancelled", "e", 24.0)
+    ]
+    assert (await journal.read(queries.find_by_number, row.number)).state is EvaluationState.INTERRUPTED
+
+    row = (await claim(journal, locks)).row
+    await journal.submit(lambda t: lifecycle.interrupt(t, locks, row, 0, "drain"))
+    sql = "SELECT warned_ns FROM resumptions"
+    assert await journal.read(lambda connection: connection.execute(sql).fetchall()) == [(0,)]
 
 
 async def keep_plan(journal, plan_id, run_id, *steps):

@@ -329,7 +329,7 @@ async def test_a_lead_records_that_it_cannot_reach_its_model(tmp_path):
     """As a single worker does: no other worker would."""
     error = BackendError("no way there", reason=Reason.BACKEND_UNREACHABLE, retryable=False)
     async with worker(tmp_path, None, ScriptedModel(fault=lambda call: error)) as one:
-        evaluation = await one.evaluate(asked())
+        evaluation = await one.evaluate(asked(limits=Limits(max_unscored_share=1.0)))
         found = await samples_of(one)
     assert (evaluation.state, evaluation.done) == (EvaluationState.COMPLETED, RUNS)
     assert {sample.problem.reason for sample in found} == {"BACKEND_UNREACHABLE"}

@@ -86,7 +86,7 @@ async def summarising(tmp_path, verdicts):
                         refused=(refused or {}).get(index),
                         samples=samples,
                         prefix=prefix,
-                        limits=limits or Limits(),
+                        limits=limits or Limits(max_unscored_share=1.0),
                     )
                     results.append(unless_taken(result, results))
                 return merged(results), results

@@ -397,7 +397,7 @@ defmodule CrucibleBridge.Error.Reason do
   no The model has no chat template, so a conversation cannot be rendered.
   no tinker-cookbook's renderers need a local tokenizer, which this model lacks.
   no The worker has no folder for data; start it with --data-root.
-  no No evaluator of the evaluation finished.
+  - No evaluator of the evaluation finished.
   no The worker grades no math: --grading-processes is 0.
   no The model does not say which tokens it would have chosen.
   no The worker runs no Inspect task; --inspect-root or --inspect-package allows some.
@@ -466,7 +466,7 @@ defmodule CrucibleBridge.Error.Reason do
   yes The evaluations, or their results, are more than the worker compares; name fewer evaluations.
   yes The service has too many open streams; try again after the error's delay.
   yes This connection has too many open streams; close some.
-  no More samples are unscored than the limits allow; the samples' problems say why.
+  - More samples are unscored than the limits allow; the samples' problems say why.
   yes The connection failed or broke; the call may have been handled.
   no The call carries no valid token.
   yes The worker cannot serve the call now; try again later.

@@ -12,8 +12,8 @@ defmodule CrucibleBridge.Evaluator.Comparison do
   and with an evaluator and a client, `{:ok, %{"test/win_rate" => 0.5, ...}}`. The client is whatever
   `CrucibleBridge.ModelRef` reads; the judge is a model of the worker's, by its reference.
 
-  A judgement that cannot be read leaves its sample out, as an error that is counted; if that is every one, the answer is an
-  error with the reason `"NOT_SCORED"`. `:win_rate_stderr` needs two samples: with one, it is missing and `:undefined` says
+  A judgement that cannot be read leaves its sample out, as an error that is counted; if these are more than 5 %, the answer
+  is an error with the reason `"TOO_MANY_UNSCORED"`. `:win_rate_stderr` needs two samples: with one, it is missing and `:undefined` says
   why.
   """
 

@@ -22,7 +22,8 @@ defmodule CrucibleBridge.Evaluator.Custom do
 
   `CrucibleBridge.Orchestrator.Grader` says what else it may be, and return. Beside `:accuracy` there is its uncertainty,
   and `:accuracy_strict`, which counts what could not be judged as wrong; `:accuracy` leaves it out. If nothing could be
-  judged, the answer is an error with the reason `"NOT_SCORED"`.
+  judged, the answer is an error with the reason `"NOT_SCORED"`; with the reason `"TOO_MANY_UNSCORED"`, if the grader failed
+  for more than 5 %.
   """
 
   alias CrucibleBridge.{Error, Evaluator}

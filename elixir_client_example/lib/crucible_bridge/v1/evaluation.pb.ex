@@ -884,6 +884,18 @@ defmodule CrucibleBridge.V1.RunBest do
   field :dataset, 6, type: :string
   field :dataset_fingerprint, 7, type: :string, json_name: "datasetFingerprint"
   field :rules_version, 8, type: :int32, json_name: "rulesVersion"
+  field :scored, 9, type: CrucibleBridge.V1.ScoredCount
+end
+
+defmodule CrucibleBridge.V1.ScoredCount do
+  @moduledoc """
+  Of how many results of samples a metric is made.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :n, 1, type: :int64
+  field :n_scored, 2, type: :int64, json_name: "nScored"
 end
 
 defmodule CrucibleBridge.V1.RunInfo do
@@ -913,6 +925,13 @@ defmodule CrucibleBridge.V1.CheckpointResult.MetricsEntry do
   field :value, 2, type: :double
 end
 
+defmodule CrucibleBridge.V1.CheckpointResult.ScoredEntry do
+  use Protobuf, map: true, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :key, 1, type: :string
+  field :value, 2, type: CrucibleBridge.V1.ScoredCount
+end
+
 defmodule CrucibleBridge.V1.CheckpointResult do
   @moduledoc """
   What one evaluation measured of a checkpoint. It is retained longer than the evaluation: run_retention_seconds.
@@ -938,6 +957,11 @@ defmodule CrucibleBridge.V1.CheckpointResult do
   field :problem, 11, type: CrucibleBridge.V1.Problem
   field :rules_version, 12, type: :int32, json_name: "rulesVersion"
   field :superseded, 13, type: :bool
+
+  field :scored, 14,
+    repeated: true,
+    type: CrucibleBridge.V1.CheckpointResult.ScoredEntry,
+    map: true
 end
 
 defmodule CrucibleBridge.V1.Checkpoint.LabelsEntry do
@@ -1342,6 +1366,7 @@ defmodule CrucibleBridge.V1.RankBy do
 
   field :metric, 1, type: :string
   field :goal, 2, type: CrucibleBridge.V1.Goal, enum: true
+  field :min_scored_share, 3, proto3_optional: true, type: :double, json_name: "minScoredShare"
 end
 
 defmodule CrucibleBridge.V1.SampleChange do
@@ -1401,6 +1426,7 @@ defmodule CrucibleBridge.V1.SeriesPoint do
   field :step, 2, proto3_optional: true, type: :int64
   field :value, 3, type: :double
   field :rules_version, 4, type: :int32, json_name: "rulesVersion"
+  field :scored, 5, type: CrucibleBridge.V1.ScoredCount
 end
 
 defmodule CrucibleBridge.V1.CompareEvaluationsResponse do
@@ -1501,11 +1527,12 @@ defmodule CrucibleBridge.V1.EvaluationService.Service do
   @moduledoc """
   Runs evaluators on models.
 
-  The life of an evaluation: QUEUED until a worker has room for it, RUNNING, then for good COMPLETED, FAILED or
-  CANCELLED. An attempt that ends with its worker (drain, death, a journal that cannot be written) leaves it
-  INTERRUPTED. A request with the same id and specification, at any worker of the journal, makes it QUEUED for a new
-  attempt. A result is final, unless it is a retryable error: such samples, and those without a result, run in the new
-  attempt. A sample's result and its event are written in one transaction and survive the worker's death. Any worker
+  The life of an evaluation: QUEUED until a worker has room for it, RUNNING, then COMPLETED, FAILED or CANCELLED.
+  An attempt that ends with its worker (drain, death, a journal that cannot be written) leaves it INTERRUPTED. A request
+  with the same id and specification, at any worker of the journal, makes it QUEUED for a new attempt. It does so, too, if
+  it FAILED with a problem that is retryable, or without any score; COMPLETED and CANCELLED are for good. A result is
+  final, unless it is a retryable error: such samples, and those without a result, run in the new attempt; all of them do
+  if none has a score. A sample's result and its event are written in one transaction and survive the worker's death. Any worker
   answers reads, watches and cancels for all evaluations of the journal.
 
   An evaluation that fails is no failed call: the call answers with state FAILED and a problem. Errors, beside those of

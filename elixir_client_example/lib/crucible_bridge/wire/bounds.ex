@@ -390,7 +390,8 @@ defmodule CrucibleBridge.Wire.Bounds do
     },
     V1.RankBy => %{
       metric: %{required: true},
-      goal: %{required: true}
+      goal: %{required: true},
+      min_scored_share: %{least: 0.0, most: 1.0, default: 0.95}
     },
     V1.RawResponse => %{
       stop_reason: %{one_of: ["", "stop", "length"]}

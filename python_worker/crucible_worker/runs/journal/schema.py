@@ -210,6 +210,25 @@ CREATE TRIGGER IF NOT EXISTS evaluation_waits_go AFTER DELETE ON evaluations
 BEGIN
     DELETE FROM evaluation_waits WHERE number = OLD.number;
 END;
+-- Evaluations that were interrupted since a call for them: no row if a release before this table interrupted it.
+--   number: of the evaluation
+--   done: samples done at the last interruption
+--   failures: deaths of its owner in a row without a sample done
+--   held: whether it waits for a call: its user has ended the command that ran it
+--   not_before_ns: no attempt begins before without a call
+--   warned_ns: when a log has said that retention will cancel it; 0 until then
+CREATE TABLE IF NOT EXISTS resumptions (
+    number INTEGER PRIMARY KEY,
+    done INTEGER NOT NULL,
+    failures INTEGER NOT NULL,
+    held INTEGER NOT NULL,
+    not_before_ns INTEGER NOT NULL,
+    warned_ns INTEGER NOT NULL
+);
+CREATE TRIGGER IF NOT EXISTS resumptions_go AFTER DELETE ON evaluations
+BEGIN
+    DELETE FROM resumptions WHERE number = OLD.number;
+END;
 -- The rules by which evaluations measure: no row if the releases before this table began it, by version 1. Releases
 -- that do not know the table do not name their attempt in it.
 --   number: of the evaluation
@@ -355,6 +374,14 @@ CREATE TRIGGER IF NOT EXISTS evaluation_rules_go_last AFTER DELETE ON checkpoint
 WHEN NOT EXISTS (SELECT 1 FROM evaluations WHERE number = OLD.number)
 BEGIN
     DELETE FROM evaluation_rules WHERE number = OLD.number;
+END;
+-- Of how many results the metrics in `checkpoint_results` are made: no row if an earlier release has written that.
+--   number: of the evaluation
+--   record: for each of its evaluators there, the results and those with a score, packed
+CREATE TABLE IF NOT EXISTS checkpoint_counts (number INTEGER PRIMARY KEY, record BLOB NOT NULL);
+CREATE TRIGGER IF NOT EXISTS checkpoint_counts_go AFTER DELETE ON checkpoint_results
+BEGIN
+    DELETE FROM checkpoint_counts WHERE number = OLD.number;
 END;
 -- Plans with patience: the best steps of their runs are reported.
 --   record: metric, goal, patience and so on, packed

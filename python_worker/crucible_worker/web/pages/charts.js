@@ -92,7 +92,8 @@ function showPoint(plot, chart, points) {
 }
 
 function pointInWords(point) {
-  const bounds = point.low === null || point.high === null ? "" : ` (${number(point.low)} to ${number(point.high)})`;
+  const between = point.low === null || point.high === null ? "" : ` (${number(point.low)} to ${number(point.high)})`;
+  const bounds = point.scored === null ? between : `${between}, ${point.scored}`;
   return `${point.step === null ? point.id : `step ${count(point.step)}`}: ${number(point.value)}${bounds}`;
 }
 

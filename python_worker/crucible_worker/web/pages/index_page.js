@@ -46,7 +46,8 @@ function stepRange(steps) {
 
 function bestOfRun(best) {
   return h("div", {}, `${best.key} ${number(best.value)}`,
-    best.step === null ? null : h("span", { class: "quiet" }, ` at step ${count(best.step)}`));
+    best.step === null ? null : h("span", { class: "quiet" }, ` at step ${count(best.step)}`),
+    best.scored === null ? null : h("span", { class: "quiet" }, `, ${best.scored}`));
 }
 
 /** Evaluations as a table; two to ten of them can be chosen for a comparison. */

@@ -51,7 +51,8 @@ function checkpointName(one) {
 /** The headline metrics, the others when they are asked for; the best value of the run has a dot. */
 function resultMetrics(result) {
   const line = (metric) => h("div", {}, `${metric.key} `, h("span", { class: metric.best ? "best" : null }, number(metric.value)),
-    metric.best ? h("span", { class: "key best", title: "the best value of this run on this data set" }, " ●") : null);
+    metric.best ? h("span", { class: "key best", title: "the best value of this run on this data set" }, " ●") : null,
+    metric.scored === null ? null : h("span", { class: "quiet" }, ` ${metric.scored}`));
   const first = result.metrics.slice(0, Math.max(result.headline, 1));
   const rest = result.metrics.slice(first.length);
   return [
@@ -81,11 +82,11 @@ function runFacts(data) {
 function seriesFigure(series) {
   const rows = series.points.map((point) => [
     link(point.step === null ? point.id : `step ${count(point.step)}`, ["evaluation", point.id]),
-    number(point.value), point.low === null ? "" : `${number(point.low)} to ${number(point.high)}`,
+    number(point.value), point.low === null ? "" : `${number(point.low)} to ${number(point.high)}`, point.scored ?? "",
     point.id === series.best ? "best" : series.tied.includes(point.id) ? "tied with the best" : ""]);
   return h("figure", {},
     h("figcaption", {}, h("strong", {}, series.key), series.rules === null ? null : h("span", { class: "quiet" }, ` rules ${series.rules},`),
       series.goal === null ? null : h("span", { class: "quiet" }, series.goal === "higher" ? " higher is better" : " lower is better")),
     seriesChart(series, (id) => { location.hash = address(["evaluation", id]); }),
-    folded("Numbers", () => tableOfFilled(series.key, ["step", "value", "interval", ""], rows), { "data-key": `numbers ${series.key} ${series.rules ?? ""}` }));
+    folded("Numbers", () => tableOfFilled(series.key, ["step", "value", "interval", "not all scored", ""], rows), { "data-key": `numbers ${series.key} ${series.rules ?? ""}` }));
 }

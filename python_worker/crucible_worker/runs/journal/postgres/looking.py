@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import psycopg
 
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_worker.runs.journal.postgres.connections import SCHEMA_NAME, connect
 from crucible_worker.runs.journal.postgres.store import newest_version, refuse_unfit, refuse_unreadable
+from crucible_worker.runs.journal.queries import Reads
+from crucible_worker.runs.resumptions import waiting_text
 
 __all__ = ["look"]
 
@@ -36,6 +40,8 @@ def look(url: str) -> str:
                     reason=Reason.JOURNAL_VERSION,
                 )
             (count,) = connection.execute("SELECT count(*) FROM evaluations").fetchone() or (0,)
+            (table,) = connection.execute("SELECT to_regclass('resumptions')").fetchone() or (None,)
+            waiting = waiting_text(cast("Reads", connection), known=table is not None)
     except psycopg.Error as error:
         raise FailedPrecondition(str(error).strip(), reason=Reason.JOURNAL_UNUSABLE) from error
-    return f"{server}, evaluations: {count:,}"
+    return f"{server}, evaluations: {count:,}{waiting and f'; {waiting}'}"

@@ -1,0 +1,110 @@
+"""Resumes interrupted evaluations that no call asks for: a worker was stopped, or has died, and nobody comes back."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import structlog
+
+from crucible_bridge.errors import BridgeError, FailedPrecondition
+from crucible_bridge.reasons import Reason
+from crucible_bridge.types import EvaluateRequest, InlineDataset, OrchestratorModel
+from crucible_worker.runs.admission import Admission
+from crucible_worker.runs.journal import Journal, JournalUnavailable
+from crucible_worker.runs.journal.outages import Outages
+from crucible_worker.runs.journal.queries import Row
+from crucible_worker.runs.journal.records import request_from_record
+from crucible_worker.runs.reaper import Reaper
+from crucible_worker.runs.resumptions import FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS, resumable
+
+__all__ = ["LOOK_SECONDS", "Resuming", "recorded_request"]
+
+LOOK_SECONDS = 5.0
+"""Seconds between two looks for interrupted evaluations."""
+
+_log = structlog.get_logger(__name__)
+
+
+def recorded_request(row: Row) -> EvaluateRequest:
+    """The request of an evaluation as its record has it, with the limits in force.
+
+    Raises:
+        FailedPrecondition: a part of it is with its caller alone (NEEDS_CALLER, HELD_BY_ORCHESTRATOR).
+    """
+    request = request_from_record(row.request, row.apart)
+    if isinstance(request.model, OrchestratorModel):
+        raise FailedPrecondition(
+            f"is {row.evaluation_id!r}, whose model stays with its orchestrator: it resumes when that calls "
+            "EvaluateWithOrchestratorModel again",
+            reason=Reason.HELD_BY_ORCHESTRATOR,
+            field="evaluation_id",
+        )
+    if isinstance(request.dataset.source, InlineDataset):
+        raise FailedPrecondition(
+            f"is {row.evaluation_id!r}, whose samples came with its request and are not recorded as a whole: send that "
+            "request again",
+            reason=Reason.NEEDS_CALLER,
+            field="evaluation_id",
+        )
+    return request
+
+
+class Resuming:
+    """Resumes what a worker can, while it has room.
+
+    Args:
+        journal: has the evaluations.
+        admission: of the worker.
+        reaper: finds those that have lost their owner.
+    """
+
+    def __init__(self, journal: Journal, admission: Admission, reaper: Reaper) -> None:
+        self._journal, self._admission, self._reaper = journal, admission, reaper
+        self._refused: dict[int, tuple[float, float]] = {}
+        """When an evaluation that cannot be resumed here is tried again, and how long after that; by number."""
+
+    async def run(self) -> None:
+        """Look again and again, until it is cancelled or the worker drains."""
+        outages = Outages(_log, "interrupted_not_looked_for", retry_seconds=LOOK_SECONDS)
+        while not self._admission.draining:
+            await asyncio.sleep(LOOK_SECONDS)
+            try:
+                await self._look()
+                outages.worked()
+            except JournalUnavailable as error:
+                outages.failed(error)
+
+    async def _look(self) -> None:
+        if not self._admission.has_room:
+            return
+        await self._reaper.reap_all()
+        found = await self._journal.read(resumable)
+        numbers = {row.number for row in found}
+        self._refused = {number: times for number, times in self._refused.items() if number in numbers}
+        for row in found:
+            if not self._admission.has_room or self._admission.draining:
+                return
+            again, _ = self._refused.get(row.number, (0.0, 0.0))
+            if again <= time.monotonic():
+                await self._resume(row)
+
+    async def _resume(self, row: Row) -> None:
+        try:
+            now, _ = await self._admission.admit(recorded_request(row), waited=True, by_itself=True)
+        except JournalUnavailable:
+            raise
+        except BridgeError as error:
+            _, waited = self._refused.get(row.number, (0.0, FIRST_BACKOFF_SECONDS / 2))
+            seconds = min(2 * waited, MAX_BACKOFF_SECONDS)
+            self._refused[row.number] = time.monotonic() + seconds, seconds
+            if not self._admission.draining:
+                _log.info(
+                    "evaluation_not_resumed",
+                    evaluation_id=row.evaluation_id,
+                    reason=str(error.reason),
+                    message=error.message,
+                    retry_seconds=seconds,
+                )
+            return
+        _log.info("evaluation_resumed", evaluation_id=row.evaluation_id, run_id=row.run_id, attempt=now.attempt)
