@@ -2265,7 +2265,8 @@ class EvaluateRequest:
 
     Its specification is model, evaluators, dataset (inline samples by content), sampling, metric_prefix, run_id, step
     and models. The same evaluation_id and specification is the same evaluation: one that has ended is returned
-    unchanged, one that runs is joined, one that is interrupted resumes. The same id with another specification is
+    unchanged, one that runs is joined, one that is interrupted resumes. One that has FAILED with a retryable problem,
+    or without a score of any sample, begins a further attempt. The same id with another specification is
     ALREADY_EXISTS, with both fingerprints. The first request's labels, correlation_id and limits.deadline_ms stand;
     other limits, record and log_to are those of the request that resumes it.
     """

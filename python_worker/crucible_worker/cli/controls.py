@@ -70,7 +70,7 @@ def resume(
     tls_name: AddressTrustedName = None,
     as_json: Json = False,
 ) -> None:
-    """Let an evaluation continue: end its pause, or run the rest of one that is interrupted or has failed for now.
+    """Let an evaluation continue: end its pause, or run the rest if it is interrupted, or failed with what may pass.
 
     At --address that worker runs the rest. Otherwise this command does, as the same `evaluate` would.
 

@@ -163,7 +163,12 @@ Temperature = Annotated[float | None, typer.Option(metavar="T", min=0.0, help="0
 Seed = Annotated[int | None, typer.Option(metavar="N", help="Seed of sampling.")]
 Stop = Annotated[list[str] | None, typer.Option(metavar="TEXT", help="Stop string; repeatable.")]
 MaxUnscored = Annotated[
-    int | None, typer.Option(metavar="N", min=0, help="Fail an evaluator that leaves more samples unscored.")
+    int | None,
+    typer.Option(
+        metavar="N",
+        min=0,
+        help="Fail if an evaluator leaves more samples without a score. [default: if more than 5 % end with an error]",
+    ),
 ]
 Record = Annotated[
     str | None,

@@ -144,7 +144,7 @@ async def _one(
         if existed and not evaluation.state.terminal:
             if failed is not None:
                 why, failed = f"failed before, {failed.reason}: {failed.message}", None
-                show.say(label, f"{why}; attempt {evaluation.attempt} runs what has no score")
+                show.say(label, f"{why}; attempt {evaluation.attempt} runs the samples whose errors may pass")
             # The event of the resumption is not shown, so that this phase is shown while the model is loaded.
             show.phase(label, "resuming: loading the model", done=evaluation.done, total=evaluation.total or None)
         async with _phases(evaluations, evaluation.evaluation_id, label, show):

@@ -60,7 +60,7 @@ _ResumeInterrupted = Annotated[
     bool | None,
     typer.Option(
         "--resume-interrupted/--no-resume-interrupted",
-        help="Resume evaluations whose worker was stopped or has died, without a call for them. [default: do]",
+        help="Resume interrupted evaluations without a call for them. [default: resume them]",
     ),
 ]
 _Grading = Annotated[

@@ -102,7 +102,7 @@ def waiting_text(source: Reads, *, known: bool) -> str:
     if not found:
         return ""
     more = f" and {len(found) - _SHOWN:,} more" if len(found) > _SHOWN else ""
-    return f"interrupted, and resumed by a call alone: {', '.join(found[:_SHOWN])}{more} (crucible-worker resume ID)"
+    return f"interrupted, and not resumed without a call: {', '.join(found[:_SHOWN])}{more} (crucible-worker resume ID)"
 
 
 def resumable(source: Reads) -> Sequence[Row]:
