@@ -287,6 +287,7 @@ def test_an_evaluator_that_fails_is_a_failure(tmp_path: Path):
     (evaluator,) = json.loads(done.stdout)["evaluators"]
     assert (evaluator["n"], evaluator["n_scored"], evaluator["n_unscored"]) == (2, 1, 1)
     assert evaluator["problem"] is not None
+    assert evaluator["metrics"]["accuracy"] in (0.0, 1.0)  # of the sample that was scored
 
 
 def test_an_unscored_sample_is_told_with_its_reason(tmp_path: Path):

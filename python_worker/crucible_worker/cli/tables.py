@@ -65,6 +65,8 @@ def evaluation_as_data(evaluation: Evaluation, first_unscored: Mapping[str, Samp
         "evaluators": [
             {
                 "evaluator": result.evaluator.label,
+                "metrics": dict(result.metrics.values),
+                "undefined": dict(result.metrics.undefined),
                 "n": result.n,
                 "n_scored": result.n_scored,
                 "n_unscored": result.n_unscored,
