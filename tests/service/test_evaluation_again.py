@@ -5,15 +5,21 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import json
+import sqlite3
 import zipfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from crucible_bridge.codec.events import event_to_record
+from crucible_bridge.codec.plans import plan_from_record, plan_to_record
 from crucible_bridge.events import EventKind
 from crucible_bridge.types import (
+    Dataset,
+    EmbeddedModel,
     EvaluateRequest,
+    Evaluation,
     EvaluationState,
     GateMetric,
     GatePolicy,
@@ -22,7 +28,12 @@ from crucible_bridge.types import (
     Sample,
     Verdict,
 )
-from crucible_worker.testing import ScriptedModel
+from crucible_worker.limits import WorkerLimits
+from crucible_worker.runs import rules
+from crucible_worker.runs.evaluations import Evaluations
+from crucible_worker.runs.journal.schema import JOURNAL_FILE
+from crucible_worker.runs.preparation import Sources
+from crucible_worker.testing import ScriptedBackend, ScriptedModel
 from tests.robustness.harness import until
 from tests.service.evaluation_kit import (
     accuracy,
@@ -36,6 +47,7 @@ from tests.service.evaluation_kit import (
     samples_of,
     state_of,
 )
+from tests.service.plans_kit import plan, planned
 from tests.tables import rows
 
 START, EXCEPTION, RESUME = EventKind.EVALUATION_START, EventKind.EVALUATION_EXCEPTION, EventKind.EVALUATION_RESUME
@@ -229,3 +241,54 @@ async def test_its_log_file_is_that_of_the_last_attempt(tmp_path: Path):
         fault.mended = True
         await r.evaluation.evaluate(wanted(dataset=numbered(10)))
         await until(lambda: status() == ["success"], 60.0)
+
+
+async def test_one_whose_deadline_is_used_up_is_returned_unchanged():
+    """Another attempt would be cancelled at once, and lose what is measured."""
+    async with rig(ScriptedModel(fault=broken(3))) as r:
+        request = wanted(dataset=numbered(10), limits=Limits(deadline_ms=3_600_000))
+        failed = await r.evaluation.evaluate(request)
+        with sqlite3.connect(r.worker.state_dir / JOURNAL_FILE) as journal:
+            journal.execute("UPDATE evaluations SET active_ns = 3600000000000")
+        again = await r.evaluation.evaluate(request)
+
+    assert failed.problem.retryable
+    assert state_of(again) == TOO_MANY
+    assert again.attempt == failed.attempt == 1
+
+
+async def test_one_of_other_rules_is_returned_unchanged(monkeypatch: pytest.MonkeyPatch):
+    """Its numbers stand: no attempt of this release adds to them."""
+    async with rig(ScriptedModel(fault=broken(3))) as r:
+        failed = await r.evaluation.evaluate(wanted(dataset=numbered(10)))
+        monkeypatch.setattr(rules, "RULES_VERSION", rules.RULES_VERSION + 1)
+        again = await r.evaluation.evaluate(wanted(dataset=numbered(10)))
+
+    assert failed.problem.retryable
+    assert again == failed
+
+
+async def test_a_followed_step_begins_again_by_a_call_alone(tmp_path: Path):
+    """What follows a run looks at its steps again and again: by it alone, an evaluation that failed stays as it is."""
+    sources = Sources(
+        backends={EmbeddedModel: ScriptedBackend({"m": ScriptedModel(fault=broken(1))})}, data_roots=(), builtins={}
+    )
+    evaluations = await Evaluations.open(tmp_path, event_to_record, sources=sources, limits=WorkerLimits())
+    try:
+        plans = evaluations.plans(plan_to_record, plan_from_record)
+        part = planned(accuracy(), dataset=Dataset.of(numbered(10)), limits=Limits())
+        await plans.register(plan(eval_every=1, evaluations=(part,), infrequent_evaluations=()))
+
+        async def notified(again: bool) -> Evaluation:
+            ((evaluation, _),) = await plans.notify("p", 1, EmbeddedModel("m"), last=False, again=again)
+            return evaluation
+
+        async def ended() -> bool:
+            return (await notified(again=False)).state.terminal
+
+        await until(ended, 60.0)
+        assert state_of(await notified(again=False)) == TOO_MANY
+        assert (await notified(again=False)).attempt == 1
+        assert (await notified(again=True)).attempt == 2
+    finally:
+        await evaluations.aclose()

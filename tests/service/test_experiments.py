@@ -14,11 +14,11 @@ import pytest
 import crucible_bridge
 from crucible_bridge.client import Bridge
 from crucible_bridge.errors import Code, Unavailable
-from crucible_bridge.types import EvaluationState, LoggedMetrics
+from crucible_bridge.types import EvaluationState, Limits, LoggedMetrics
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.testing import RunningWorker, ScriptedModel, run_worker
 from tests.robustness.harness import until
-from tests.service.evaluation_kit import accuracy, asked, nll, numbered, refused
+from tests.service.evaluation_kit import HeldModel, accuracy, asked, failing, nll, numbered, refused
 from tests.service.plans_kit import plan
 from tests.service.serving import Serving, serving
 
@@ -129,6 +129,45 @@ async def test_an_evaluation_lands_at_its_own_step(worker: RunningWorker):
     ]
     metrics = {key: value for line in lines[2:] for key, value in line.items() if key.startswith("test/")}
     assert metrics == dict(evaluation.metrics.values)
+
+
+async def test_one_that_fails_is_logged_when_another_attempt_has_completed_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Once, and whole: also the evaluator that finished in the attempt that failed has no row before."""
+    monkeypatch.setattr("crucible_worker.runs.calls.BACKOFF_SECONDS", 0.0)
+    model = ScriptedModel(fault=failing("q0", retryable=True))
+    request = asked(
+        evaluators=[nll(), accuracy()],
+        run_id="run-8",
+        step=3,
+        dataset=numbered(4),
+        metric_prefix="test/",
+        log_to=("jsonl",),
+        limits=Limits(),
+    )
+    async with run_worker({"m": model}, state_dir=tmp_path) as worker:
+        failed = await worker.bridge.evaluation.evaluate(request)
+        model.fault = ScriptedModel().fault
+        mended = await worker.bridge.evaluation.evaluate(request)
+        assert (await worker.bridge.experiments.sync("run-8", timeout_ms=int(WAIT_SECONDS * 1000))).synced
+    assert (failed.state, mended.state) == (EvaluationState.FAILED, EvaluationState.COMPLETED)
+    assert [line["_family"] for line in lines_of(tmp_path)] == ["test/nll", "test/accuracy"]
+
+
+async def test_a_logger_of_another_operator_does_not_keep_an_evaluation_from_resuming(tmp_path: Path):
+    """It is left out, and the worker's own one is used; a request that names it is refused as ever."""
+    place = f"jsonl:{tmp_path / 'theirs'}"
+    model = HeldModel()
+    async with run_worker({"m": model}, state_dir=tmp_path / "state", log_to=[place]) as worker:
+        await worker.bridge.evaluation.start_evaluation(asked(dataset=numbered(4)))
+        await model.asked.wait()
+    async with run_worker({"m": ScriptedModel()}, state_dir=tmp_path / "state", log_to=["jsonl"]) as worker:
+        resumed = await worker.bridge.evaluation.evaluate(asked(dataset=numbered(4), log_to=(place,)))
+        other = worker.bridge.evaluation.evaluate(asked(evaluation_id="new", log_to=(place,)))
+        await refused(other, Code.PERMISSION_DENIED, "LOGGER_OPTION", "log_to[0]")
+    assert (resumed.state, resumed.attempt) == (EvaluationState.COMPLETED, 2)
+    assert resumed.request.log_to == ("jsonl",)
 
 
 async def watched(bridge: Bridge, evaluation_id: str) -> None:

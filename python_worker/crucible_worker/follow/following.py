@@ -335,7 +335,7 @@ class Following:
         try:
             model = parse_model(row.model)
             content = row.identity if self._supersedes(row) else ""
-            await self._plans.notify(self._row.plan_id, row.step, model, last=False, content=content)
+            await self._plans.notify(self._row.plan_id, row.step, model, last=False, content=content, again=False)
         except BridgeError as error:
             if error.retryable or error.reason == Reason.QUEUE_FULL:
                 return False

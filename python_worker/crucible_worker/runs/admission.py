@@ -13,6 +13,7 @@ from typing import TypeVar
 import structlog
 
 from crucible_bridge.errors import (
+    BridgeError,
     Cancelled,
     DeadlineExceeded,
     FailedPrecondition,
@@ -136,7 +137,8 @@ class Admission:
     @property
     def has_room(self) -> bool:
         """Whether another evaluation would run at once."""
-        return len(self._attempts) + self._preparing < self._limits.max_running_evaluations
+        at_work = sum(attempt.phase is not Phase.PAUSED for attempt in self._attempts.values())
+        return at_work + self._preparing < self._limits.max_running_evaluations
 
     @property
     def taken(self) -> Iterable[tuple[ModelRef, Usage | None]]:
@@ -146,6 +148,11 @@ class Admission:
     def first(self) -> contextlib.AbstractContextManager[None]:
         """A block that has priority over the reading of data sets; see `CallPriority`."""
         return self.preparer.priority.taken()
+
+    @property
+    def attempts(self) -> Iterable[Attempt]:
+        """This worker's running attempts."""
+        return self._attempts.values()
 
     def attempt(self, number: int) -> Attempt | None:
         """This worker's running attempt at an evaluation; None if there is none."""
@@ -221,17 +228,20 @@ class Admission:
         claim = self._claim(request, time.monotonic(), waited=waited, by_itself=by_itself, caller=caller)
         return await self._shielded(request.evaluation_id, claim)
 
-    async def enqueue(self, request: EvaluateRequest, also: Callable[[Transaction], None]) -> tuple[Row, bool]:
+    async def enqueue(
+        self, request: EvaluateRequest, also: Callable[[Transaction], None], *, again: bool = True
+    ) -> tuple[Row, bool]:
         """As `admit`, without waiting: the attempt itself reads the data set and opens the model, or fails.
 
         Args:
             request: what to run; its id is set.
             also: runs in the transaction that creates or resumes the evaluation; if it raises, both are rolled back.
+            again: whether to run one again that has failed; see `claims.fails_for_now`.
 
         Raises:
             BridgeError: a check that needs no data refuses it; nothing was started.
         """
-        return await self._shielded(request.evaluation_id, self._enqueue(request, time.monotonic(), also))
+        return await self._shielded(request.evaluation_id, self._enqueue(request, time.monotonic(), also, again))
 
     async def _shielded(
         self, evaluation_id: str, claim: Coroutine[object, object, tuple[Row, bool]]
@@ -339,7 +349,7 @@ class Admission:
             if not waited:
                 await self._refuse_written_again(row, request.model)
             return row, True
-        request = await self._with_loggers(request)
+        request = await self._with_loggers(request, row)
         evaluators = await self.preparer.evaluators(request)
         refuse_without_caller(evaluators, caller)
         for kind, name in () if caller is None else unused_parts(evaluators, caller):
@@ -367,12 +377,12 @@ class Admission:
             self._preparing -= 1
 
     async def _enqueue(
-        self, request: EvaluateRequest, received: float, also: Callable[[Transaction], None]
+        self, request: EvaluateRequest, received: float, also: Callable[[Transaction], None], again: bool
     ) -> tuple[Row, bool]:
         identity, row = await self._find(request)
-        if row is not None and await self._is_there(row):
+        if row is not None and await self._is_there(row, again=again):
             return row, True
-        request = await self._with_loggers(request)
+        request = await self._with_loggers(request, row)
         evaluators = await self.preparer.evaluators(request)
         refuse_without_caller(evaluators, None)
         self._refuse_if_full()
@@ -380,7 +390,7 @@ class Admission:
         try:
             await self.preparer.check_models(request, evaluators)
             prepare = functools.partial(self.preparer.prepare, request, evaluators)
-            return await self._take_on(request, prepare, identity, received, also)
+            return await self._take_on(request, prepare, identity, received, also, again=again)
         finally:
             self._preparing -= 1
 
@@ -392,14 +402,31 @@ class Admission:
         """
         await self._experiments.check(log_to)
 
-    async def _with_loggers(self, request: EvaluateRequest) -> EvaluateRequest:
+    async def _with_loggers(self, request: EvaluateRequest, row: Row | None) -> EvaluateRequest:
         """The request with the loggers of the operator if it names none.
 
+        Those that an earlier attempt recorded, and that this worker refuses, were another operator's: they are left
+        out.
+
         Raises:
-            BridgeError: one of those that it names is refused.
+            BridgeError: another one that it names is refused.
         """
-        await self.check_loggers(request.log_to)
-        return request if request.log_to else dataclasses.replace(request, log_to=self._experiments.log_to)
+        recorded = () if row is None else request_from_record(row.request, row.apart).log_to
+        named: list[str] = []
+        try:
+            await self.check_loggers(request.log_to)
+            named += request.log_to
+        except BridgeError as refused:
+            for text in request.log_to:
+                try:
+                    await self.check_loggers([text])
+                    named.append(text)
+                except BridgeError as error:
+                    if text not in recorded:
+                        raise refused from error
+                    facts = {"evaluation_id": request.evaluation_id, "reason": error.message}
+                    _log.warning("logger_left_out", **facts)
+        return dataclasses.replace(request, log_to=tuple(named) or self._experiments.log_to)
 
     async def _find(self, request: EvaluateRequest) -> tuple[str, Row | None]:
         """The fingerprint of a request, and the current row of its evaluation; None if there is none."""
@@ -424,7 +451,7 @@ class Admission:
             Unavailable: it is neither, and a model was away until a moment ago (MODEL_OUTAGE).
         """
         ended = row.state.terminal and not (again and claims.fails_for_now(row))
-        if ended or not await self._locks.looks_free(row.number):
+        if ended or row.number in self._attempts or not await self._locks.looks_free(row.number):
             return True
         refuse_other_rules(row)
         waits.refuse_too_early(row)
@@ -528,7 +555,8 @@ class Admission:
         attempt.stop(Ending.USER if self.held else Ending.DRAIN, _DRAINING)
 
     def _ended(self, attempt: Attempt) -> None:
-        self._attempts.pop(attempt.row.number, None)
+        if self._attempts.get(attempt.row.number) is attempt:
+            del self._attempts[attempt.row.number]
         model, usage = attempt.taken
         self._spending.count(usage, model)
 

@@ -26,7 +26,7 @@ from crucible_worker.runs.journal.records import (
     result_from_record,
 )
 from crucible_worker.runs.journal.store import Owners
-from crucible_worker.runs.rules import record_rules, refuse_other_rules
+from crucible_worker.runs.rules import other_rules, record_rules, refuse_other_rules
 from crucible_worker.runs.specification import differing_fields
 
 __all__ = [
@@ -121,8 +121,14 @@ def claim(
 
 
 def fails_for_now(row: Row) -> bool:
-    """Whether an evaluation has failed in a way that another attempt may mend: for a while, or before any score."""
-    if row.state is not EvaluationState.FAILED:
+    """Whether an evaluation has failed in a way that another attempt may mend: for a while, or before any score.
+
+    None can if other rules have begun it, or its `deadline_ms` is used up: its results stand.
+    """
+    if row.state is not EvaluationState.FAILED or other_rules(row):
+        return False
+    deadline_ms = request_from_record(row.request).limits.deadline_ms
+    if deadline_ms is not None and (row.past_active_ns + row.active_ns) / 1e6 >= deadline_ms:
         return False
     problem = None if row.result is None else result_from_record(row.result, row.apart).problem
     return row.done == row.unscored or (problem is not None and problem.retryable)

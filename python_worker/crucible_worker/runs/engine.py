@@ -179,6 +179,11 @@ class Attempt:
         return 0.0 if self._run is None else self._run.samples.last_progress
 
     @property
+    def waits_for_model(self) -> bool:
+        """Whether it waits for a model that does not answer at all."""
+        return bool(self._away)
+
+    @property
     def ending(self) -> Ending | None:
         """What stopped it, if anything did."""
         return self._stopped.result().ending if self._stopped.done() else None

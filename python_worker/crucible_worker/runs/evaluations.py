@@ -468,7 +468,7 @@ class Evaluations:
             if request is None:
                 return unpaused
         now, _ = await self._admission.admit(request)
-        return evaluation_of(now)
+        return evaluation_of(now) if interrupted else await self.end_pause(evaluation_id)
 
     async def end_pause(self, evaluation_id: str) -> Evaluation:
         """Let samples of a paused evaluation begin again, where it has an owner.

@@ -175,7 +175,10 @@ class LogFiles:
                             raise _Stopped
                     writer.end()
                 # This process may have been stopped meanwhile, for so long that another one has taken its place.
+                # Or another attempt has begun, whose file is to be written.
                 if number not in _missing(journal, str(self._folder)):
+                    raise _Stopped
+                if find_by_number(journal, number).attempt != evaluation.attempt:
                     raise _Stopped
         return path.name
 

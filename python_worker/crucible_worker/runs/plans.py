@@ -123,13 +123,14 @@ class EvaluationPlans:
         return identity, existed
 
     async def notify(
-        self, plan_id: str, step: int, model: ModelRef, *, last: bool, content: str = ""
+        self, plan_id: str, step: int, model: ModelRef, *, last: bool, content: str = "", again: bool = True
     ) -> Sequence[tuple[Evaluation, bool]]:
         """Start what is due at a step; returns each evaluation, and whether it existed already.
 
         A run without a plan gets that of the first pattern that fits its id. With `content`, which tells checkpoints of
         one step apart, evaluations of another content are no longer those of the step: the model was written again.
         Without it, the files of a directory are compared with those that evaluations of the step have read.
+        With `again`, those that have failed for now begin again.
 
         Raises:
             NotFound: there is no such plan, and no pattern fits (reason UNKNOWN_PLAN).
@@ -144,7 +145,7 @@ class EvaluationPlans:
             content = content or await self._content_now(plan_id, step, model)
             while True:
                 try:
-                    return await self._start_due(plan_id, step, model, content, last=last, new=new)
+                    return await self._start_due(plan_id, step, model, content, last=last, new=new, again=again)
                 except Overtaken:
                     # Each time the step has one more evaluation, so this ends.
                     continue
@@ -187,7 +188,7 @@ class EvaluationPlans:
         return bool(due_parts(await self._decoded(row.fingerprint, found), step, last=False))
 
     async def _start_due(
-        self, plan_id: str, step: int, model: ModelRef, content: str, *, last: bool, new: set[str]
+        self, plan_id: str, step: int, model: ModelRef, content: str, *, last: bool, new: set[str], again: bool
     ) -> Sequence[tuple[Evaluation, bool]]:
         """Start what is due, or return what exists; ids of those that this call starts are put into `new`."""
         row, plan, evaluations = await self._due(plan_id, step, model, content, last)
@@ -201,7 +202,7 @@ class EvaluationPlans:
         # One after the other: of two calls with different models, one fails at the first evaluation.
         for evaluation in evaluations:
             try:
-                found, existed = await self._start(row, plan, step, model, content, evaluation)
+                found, existed = await self._start(row, plan, step, model, content, evaluation, again=again)
             except AlreadyExists as error:
                 # Created meanwhile, with other parts or another model: then what is due has changed.
                 if evaluation not in (await self._due(plan_id, step, model, content, last))[2]:
@@ -275,6 +276,8 @@ class EvaluationPlans:
         model: ModelRef,
         content: str,
         evaluation: StepEvaluation,
+        *,
+        again: bool,
     ) -> tuple[Row, bool]:
         identity = step_fingerprint(row.fingerprint, step, model, content)
 
@@ -285,7 +288,7 @@ class EvaluationPlans:
             take(transaction, plan.plan_id, step, evaluation.parts, identity, evaluation.evaluation_id)
 
         try:
-            return await self._admission.enqueue(request_of(plan, step, model, evaluation), also)
+            return await self._admission.enqueue(request_of(plan, step, model, evaluation), also, again=again)
         except BridgeError as error:
             raise _placed(error, functools.partial(path_in_plan, plan, evaluation.parts)) from error
 

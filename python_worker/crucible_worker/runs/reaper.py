@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 
+from crucible_bridge.errors import NotFound
 from crucible_bridge.types import EvaluationState
 from crucible_worker.runs import lifecycle
 from crucible_worker.runs.journal import Journal, JournalUnavailable
@@ -44,7 +46,8 @@ class Reaper:
     async def reap_all(self) -> None:
         """Write the INTERRUPT of every orphan of the machine."""
         for row in await self._journal.read(_live_rows):
-            await self.reap(row)
+            with contextlib.suppress(NotFound):  # it has been deleted meanwhile
+                await self.reap(row)
 
 
 def _live_rows(connection: Reads) -> list[Row]:

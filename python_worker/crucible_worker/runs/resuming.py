@@ -10,6 +10,7 @@ import structlog
 from crucible_bridge.errors import BridgeError, FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluateRequest, InlineDataset, OrchestratorModel
+from crucible_worker.faults import logged
 from crucible_worker.runs.admission import Admission
 from crucible_worker.runs.journal import Journal, JournalUnavailable
 from crucible_worker.runs.journal.outages import Outages
@@ -74,37 +75,41 @@ class Resuming:
                 outages.worked()
             except JournalUnavailable as error:
                 outages.failed(error)
+            except Exception:  # whatever it is, the others are to be resumed
+                _log.exception("interrupted_not_looked_for")
 
     async def _look(self) -> None:
         if not self._admission.has_room:
             return
         await self._reaper.reap_all()
         found = await self._journal.read(resumable)
-        numbers = {row.number for row in found}
+        numbers = {row.number for row, _ in found}
         self._refused = {number: times for number, times in self._refused.items() if number in numbers}
-        for row in found:
+        for row, after_outage in found:
             if not self._admission.has_room or self._admission.draining:
                 return
             again, _ = self._refused.get(row.number, (0.0, 0.0))
-            if again <= time.monotonic():
+            if again <= time.monotonic() and not (after_outage and self._one_waits()):
                 await self._resume(row)
+
+    def _one_waits(self) -> bool:
+        """Whether an evaluation waits here for a model: then those of models that were away take no further place."""
+        return any(attempt.waits_for_model for attempt in self._admission.attempts)
 
     async def _resume(self, row: Row) -> None:
         try:
             now, _ = await self._admission.admit(recorded_request(row), waited=True, by_itself=True)
         except JournalUnavailable:
             raise
-        except BridgeError as error:
+        except Exception as error:  # a record that cannot be read, say: the others are to be resumed
             _, waited = self._refused.get(row.number, (0.0, FIRST_BACKOFF_SECONDS / 2))
             seconds = min(2 * waited, MAX_BACKOFF_SECONDS)
             self._refused[row.number] = time.monotonic() + seconds, seconds
-            if not self._admission.draining:
-                _log.info(
-                    "evaluation_not_resumed",
-                    evaluation_id=row.evaluation_id,
-                    reason=str(error.reason),
-                    message=error.message,
-                    retry_seconds=seconds,
-                )
+            facts = {"evaluation_id": row.evaluation_id, "retry_seconds": seconds}
+            if not isinstance(error, BridgeError):
+                logged(_log, "evaluation_not_resumed", error, **facts)
+            elif not self._admission.draining:
+                _log.info("evaluation_not_resumed", reason=str(error.reason), message=error.message, **facts)
             return
-        _log.info("evaluation_resumed", evaluation_id=row.evaluation_id, run_id=row.run_id, attempt=now.attempt)
+        if self._admission.attempt(row.number) is not None:  # else another worker was faster
+            _log.info("evaluation_resumed", evaluation_id=row.evaluation_id, run_id=row.run_id, attempt=now.attempt)

@@ -6,8 +6,8 @@
     its user          no (Ctrl-C)
     an outage         as `waits` says
 
-After `MAX_FAILURES` deaths in a row without a sample done, it waits for a call. So does what an earlier release has
-begun: it may have been interrupted for a reason that this release does not know.
+After `MAX_FAILURES` deaths in a row without a sample done, or `MAX_OUTAGES` outages, it waits for a call. So does what
+an earlier release has begun: it may have been interrupted for a reason that this release does not know.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ from collections.abc import Sequence
 
 from crucible_bridge.types import EvaluationState
 from crucible_worker.runs.journal import Transaction
-from crucible_worker.runs.journal.queries import Reads, Row, find_by_number
+from crucible_worker.runs.journal.queries import Reads, Row, SnapshotReads, find_by_number
 from crucible_worker.runs.rules import RULES_VERSION
 
 __all__ = [
     "FIRST_BACKOFF_SECONDS",
     "MAX_BACKOFF_SECONDS",
     "MAX_FAILURES",
+    "MAX_OUTAGES",
     "REST_SECONDS",
     "forget",
     "note",
@@ -38,6 +39,8 @@ FIRST_BACKOFF_SECONDS = 30.0
 """The same after a death without a sample done."""
 MAX_BACKOFF_SECONDS = 3600.0
 """Longest such time."""
+MAX_OUTAGES = 24
+"""Attempts in a row that an outage of a model interrupts, about a day, after which it waits for a call."""
 MAX_FAILURES = 6
 """Deaths in a row without a sample done, after which it waits for a call."""
 _SHOWN = 5
@@ -94,7 +97,9 @@ def waiting_text(source: Reads, *, known: bool) -> str:
         SELECT resumptions.number FROM resumptions
         JOIN evaluation_rules ON evaluation_rules.number = resumptions.number
         JOIN evaluations AS own ON own.number = resumptions.number
+        LEFT JOIN evaluation_waits ON evaluation_waits.number = resumptions.number
         WHERE held = 0 AND failures < {MAX_FAILURES} AND rules = {RULES_VERSION}
+        AND COALESCE(outages, 0) < {MAX_OUTAGES}
         AND evaluation_rules.attempt = own.attempt)"""
     sql = f"""SELECT evaluation_id FROM evaluations WHERE state = '{EvaluationState.INTERRUPTED}'
         {others if known else ""} ORDER BY number"""
@@ -105,18 +110,27 @@ def waiting_text(source: Reads, *, known: bool) -> str:
     return f"interrupted, and not resumed without a call: {', '.join(found[:_SHOWN])}{more} (crucible-worker resume ID)"
 
 
-def resumable(source: Reads) -> Sequence[Row]:
-    """The interrupted evaluations that may be resumed now, those first that have waited longest."""
+def resumable(source: SnapshotReads) -> Sequence[tuple[Row, bool]]:
+    """The interrupted evaluations that may be resumed now, those first that have waited longest.
+
+    Those that a caller has paused wait for the end of the pause.
+
+    Returns:
+        Each, and whether an outage of a model has interrupted it.
+    """
     now = time.time_ns()
-    found = source.execute(
-        """SELECT evaluations.number FROM evaluations
-           JOIN resumptions ON resumptions.number = evaluations.number
-           JOIN evaluation_rules ON evaluation_rules.number = evaluations.number
-           WHERE state = ? AND held = 0 AND failures < ? AND resumptions.not_before_ns <= ? AND rules = ?
-           AND evaluation_rules.attempt = evaluations.attempt
-           AND evaluations.number NOT IN (SELECT number FROM removals)
-           AND evaluations.number NOT IN (SELECT number FROM evaluation_waits WHERE not_before_ns > ?)
-           ORDER BY interrupted_ns, evaluations.number""",
-        (EvaluationState.INTERRUPTED, MAX_FAILURES, now, RULES_VERSION, now),
-    )
-    return [find_by_number(source, number) for (number,) in found.fetchall()]
+    with source.snapshot():
+        found = source.execute(
+            """SELECT evaluations.number, COALESCE(outages, 0) FROM evaluations
+               JOIN resumptions ON resumptions.number = evaluations.number
+               JOIN evaluation_rules ON evaluation_rules.number = evaluations.number
+               LEFT JOIN evaluation_waits ON evaluation_waits.number = evaluations.number
+               WHERE state = ? AND held = 0 AND failures < ? AND resumptions.not_before_ns <= ? AND rules = ?
+               AND evaluation_rules.attempt = evaluations.attempt
+               AND COALESCE(outages, 0) < ? AND COALESCE(evaluation_waits.not_before_ns, 0) <= ?
+               AND evaluations.number NOT IN (SELECT number FROM removals)
+               AND evaluations.number NOT IN (SELECT number FROM evaluation_controls WHERE paused = 1)
+               ORDER BY interrupted_ns, evaluations.number""",
+            (EvaluationState.INTERRUPTED, MAX_FAILURES, now, RULES_VERSION, MAX_OUTAGES, now),
+        ).fetchall()
+        return [(find_by_number(source, number), outages > 0) for number, outages in found]

@@ -19,7 +19,7 @@ from crucible_worker.reports.facts import rules_in_words
 from crucible_worker.runs.journal import Transaction
 from crucible_worker.runs.journal.queries import Row
 
-__all__ = ["RULES_VERSION", "of_latest_rules", "record_rules", "refuse_other_rules"]
+__all__ = ["RULES_VERSION", "of_latest_rules", "other_rules", "record_rules", "refuse_other_rules"]
 
 RULES_VERSION = 2
 """Of this release."""
@@ -38,13 +38,18 @@ def record_rules(transaction: Transaction, number: int, attempt: int) -> None:
     transaction.execute("INSERT OR REPLACE INTO evaluation_rules VALUES (?, ?, ?)", (number, RULES_VERSION, attempt))
 
 
+def other_rules(row: Row) -> bool:
+    """Whether other rules have begun an evaluation; without a result of a sample, nothing has begun."""
+    return row.rules != RULES_VERSION and row.done > 0
+
+
 def refuse_other_rules(row: Row) -> None:
-    """Refuse to resume what other rules have begun; without a result of a sample, nothing has begun.
+    """Refuse to resume what other rules have begun, see `other_rules`.
 
     Raises:
         FailedPrecondition: it was begun by other rules (RULES_CHANGED).
     """
-    if row.rules == RULES_VERSION or not row.done:
+    if not other_rules(row):
         return
     raise FailedPrecondition(
         f"{row.evaluation_id!r} was begun by rules {rules_in_words(row.rules)}, this release has "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import resource
 
@@ -14,6 +15,9 @@ __all__ = ["RESERVE", "with_descriptors"]
 RESERVE = 256
 """Descriptors for all else: the journal, data sets, models and processes; without them nothing can be written."""
 
+MOST = 2**20
+"""Most descriptors that the process asks for: some libraries look through all that there may be."""
+
 
 def with_descriptors(limits: WorkerLimits) -> WorkerLimits:
     """Raise the soft limit of open files to the hard one, and keep `RESERVE` of them from connections.
@@ -24,14 +28,17 @@ def with_descriptors(limits: WorkerLimits) -> WorkerLimits:
         The limits, with fewer `max_connections` if the system does not allow as many; the log says so.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != hard:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    if hard == resource.RLIM_INFINITY or hard >= limits.max_connections + RESERVE:
+    wanted = MOST if hard == resource.RLIM_INFINITY else min(hard, MOST)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(ValueError, OSError):  # the kernel allows fewer than the hard limit says
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    found, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if found == resource.RLIM_INFINITY or found >= limits.max_connections + RESERVE:
         return limits
-    left = max(1, hard - RESERVE)
+    left = max(1, found - RESERVE)
     structlog.get_logger("crucible_worker.server").warning(
         "few_descriptors",
-        open_files=hard,
+        open_files=found,
         max_connections=left,
         cure=f"a limit of open files of at least {limits.max_connections + RESERVE:,}: ulimit -n, or LimitNOFILE",
     )

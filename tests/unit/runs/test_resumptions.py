@@ -6,13 +6,14 @@ import time
 
 import pytest
 
-from crucible_worker.runs import claims, lifecycle, resumptions
+from crucible_worker.runs import claims, lifecycle, resumptions, waits
+from crucible_worker.runs.controls import set_paused
 from tests.unit.runs.journals import claim, commit, request
 
 
 async def possible(journal) -> list[int]:
     """The numbers of those that may be resumed now."""
-    return [row.number for row in await journal.read(resumptions.resumable)]
+    return [row.number for row, _ in await journal.read(resumptions.resumable)]
 
 
 async def resumed(journal, locks):
@@ -98,3 +99,32 @@ async def test_what_an_earlier_release_has_begun_waits_for_a_call(journal, locks
     await journal.submit(lambda t: lifecycle.interrupt(t, locks, row, 0, "drain"))
     await journal.submit(lambda t: t.execute("UPDATE evaluations SET attempt = attempt + 1"))
     assert await possible(journal) == []
+
+
+async def test_what_a_caller_has_paused_waits_for_the_end_of_the_pause(journal, locks):
+    """An attempt would begin no sample, and take a place."""
+    row = (await claim(journal, locks)).row
+    await journal.submit(lambda t: set_paused(t, row.number, True))
+    await journal.submit(lambda t: lifecycle.interrupt(t, locks, row, 0, "drain"))
+    assert await possible(journal) == []
+    await journal.submit(lambda t: set_paused(t, row.number, False))
+    assert await possible(journal) == [row.number]
+
+
+async def test_after_many_outages_it_waits_for_a_call(journal, locks, monkeypatch: pytest.MonkeyPatch):
+    """A server that is gone for good is not asked for ever, and its evaluation is removed when it is old."""
+    monkeypatch.setattr(waits, "FIRST_REST_SECONDS", 0.0)
+    monkeypatch.setattr(resumptions, "MAX_OUTAGES", 3)
+    row = (await claim(journal, locks)).row
+    found = []
+
+    def outage(transaction) -> None:
+        waits.begin(transaction, row.number, ["server lab since 12:00:04 UTC"], "refused")
+        waits.put_off(transaction, row.number)
+        lifecycle.interrupt(transaction, locks, row, 0, "server lab is away")
+
+    for _ in range(3):
+        await journal.submit(outage)
+        found.append(await possible(journal))
+        row = await resumed(journal, locks)
+    assert found == [[row.number], [row.number], []]

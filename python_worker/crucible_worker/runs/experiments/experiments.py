@@ -12,7 +12,7 @@ import structlog
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition, NotFound
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import Experiment, LoggedMetrics, LoggerState
+from crucible_bridge.types import EvaluationState, Experiment, LoggedMetrics, LoggerState
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.loggers.registry import read
 from crucible_worker.loggers.runner import LoggerRunner
@@ -208,7 +208,7 @@ class Experiments:
         """Log the metrics of an evaluation, in the transaction that ends it: once, whatever happens to its worker."""
         row = find_by_number(transaction, number)
         request = request_from_record(row.request, row.apart)
-        if not request.log_to or row.result is None:
+        if not request.log_to or row.result is None or row.state is not EvaluationState.COMPLETED:
             return
         rows = rows_of(request, result_from_record(row.result, row.apart), time.time_ns())
         if not rows:

@@ -110,7 +110,7 @@ class OwnerLocks:
         """
         if self._closed or (self._file >= 0 and _identity(os.fstat(self._file)) == _identity_at(self._path)):
             return
-        if not self._path.parent.exists():
+        if not os.path.isdir(self._path.parent):
             raise JournalUnavailable(f"{self._path.parent} was moved or removed")
         if self._file >= 0:
             _log.error("lock_file_was_replaced", path=str(self._path), lost=len(self._held))
@@ -145,3 +145,5 @@ def _identity_at(path: Path) -> tuple[int, int] | None:
         return _identity(path.stat())
     except FileNotFoundError:
         return None
+    except OSError as error:
+        raise JournalUnavailable(f"cannot look at {path}: {error.strerror}") from error
