@@ -288,10 +288,11 @@ TYPES = (
         "WorkerInfo",
         needed="worker_id version",
         order="worker_id version versions backends evaluators datasets code_images limits running queued calls draining"
-        " started_unix_ns log_id last_sequence usage prices fleets",
+        " started_unix_ns log_id last_sequence usage prices fleets failed_tasks",
     ),
     Type("Replica", needed="address"),
     Type("Fleet", needed="backend name"),
+    Type("BackgroundTask", needed="name"),
     Type("DrainResponse", "DrainReport"),
     Type("LoggedMetrics", needed="values", asked=True, example='LoggedMetrics(values={"loss": 0.5}, step=3)'),
     Type("LoggerState", needed="logger"),

@@ -33,6 +33,7 @@ from crucible_bridge.types import (
 )
 from crucible_bridge.v1 import evaluation_pb2, evaluation_pb2_grpc, events_pb2_grpc, types_pb2, worker_pb2_grpc
 from crucible_worker.backends.base import Backend
+from crucible_worker.background import Background
 from crucible_worker.config import Settings
 from crucible_worker.reports.writing import ReportRequest
 from crucible_worker.runs.journal.queries import Head
@@ -70,6 +71,7 @@ class ScriptedEvaluations:
         self.spending = Spending(())
         self.experiments = None
         self.usage: tuple[ModelUsage, ...] = ()
+        self.background = Background()
 
     def note(self, event: Event) -> None:
         pass

@@ -77,6 +77,7 @@ from crucible_bridge.codec.transcripts import (
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
     BackendInfo,
+    BackgroundTask,
     BatchLimits,
     BuildGenerationPromptRequest,
     BuildGenerationPromptResponse,
@@ -225,6 +226,8 @@ from crucible_bridge.v1 import (
 __all__ = [
     "backend_info_from_v1",
     "backend_info_to_v1",
+    "background_task_from_v1",
+    "background_task_to_v1",
     "batch_limits_from_v1",
     "batch_limits_to_v1",
     "build_generation_prompt_request_from_v1",
@@ -2787,6 +2790,7 @@ def worker_info_to_v1(value: WorkerInfo) -> worker_pb2.WorkerInfo:
         usage=[model_usage_to_v1(item) for item in value.usage],
         prices=[model_price_to_v1(item) for item in value.prices],
         fleets=[fleet_to_v1(item) for item in value.fleets],
+        failed_tasks=[background_task_to_v1(item) for item in value.failed_tasks],
     )
 
 
@@ -2815,6 +2819,7 @@ def worker_info_from_v1(message: worker_pb2.WorkerInfo, field: str = "") -> Work
         usage=each_decoded(model_usage_from_v1, message.usage, child(field, "usage")),
         prices=each_decoded(model_price_from_v1, message.prices, child(field, "prices")),
         fleets=each_decoded(fleet_from_v1, message.fleets, child(field, "fleets")),
+        failed_tasks=each_decoded(background_task_from_v1, message.failed_tasks, child(field, "failed_tasks")),
     )
 
 
@@ -2865,6 +2870,26 @@ def fleet_from_v1(message: worker_pb2.Fleet, field: str = "") -> Fleet:
         backend=message.backend,
         name=message.name,
         replicas=each_decoded(replica_from_v1, message.replicas, child(field, "replicas")),
+    )
+
+
+def background_task_to_v1(value: BackgroundTask) -> worker_pb2.BackgroundTask:
+    """Encode: A task of the worker itself, such as removing what is too old."""
+    return worker_pb2.BackgroundTask(
+        name=unicode_text(value.name),
+        failures=value.failures,
+        last_failure_unix_ns=value.last_failure_unix_ns,
+        error_id=unicode_text(value.error_id),
+    )
+
+
+def background_task_from_v1(message: worker_pb2.BackgroundTask, field: str = "") -> BackgroundTask:
+    """Decode: A task of the worker itself, such as removing what is too old."""
+    return BackgroundTask(
+        name=message.name,
+        failures=message.failures,
+        last_failure_unix_ns=message.last_failure_unix_ns,
+        error_id=message.error_id,
     )
 
 

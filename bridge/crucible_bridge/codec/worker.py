@@ -5,6 +5,7 @@ from __future__ import annotations
 from crucible_bridge.codec.generated import (
     backend_info_from_v1,
     backend_info_to_v1,
+    background_task_to_v1,
     drain_report_from_v1,
     drain_report_to_v1,
     fleet_to_v1,
@@ -37,3 +38,5 @@ def worker_load_onto_v1(load: WorkerLoad, message: worker_pb2.WorkerInfo) -> Non
     message.usage.extend(map(model_usage_to_v1, load.usage))
     del message.fleets[:]
     message.fleets.extend(map(fleet_to_v1, load.fleets))
+    del message.failed_tasks[:]
+    message.failed_tasks.extend(map(background_task_to_v1, load.failed_tasks))

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BackendInfo",
+    "BackgroundTask",
     "BatchLimits",
     "BuildGenerationPromptRequest",
     "BuildGenerationPromptResponse",
@@ -1493,6 +1494,8 @@ class WorkerInfo:
     """What has been used since this worker started and has several replicas: servers of models, and devices of local
     ones.
     """
+    failed_tasks: tuple[BackgroundTask, ...] = ()
+    """The worker's own tasks that have failed since it started. Each begins again by itself, after at most a minute."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -1531,6 +1534,20 @@ class Fleet:
     """Name of the server, or the devices with commas between them."""
     replicas: tuple[Replica, ...] = ()
     """In the order in which they are given."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BackgroundTask:
+    """A task of the worker itself, such as removing what is too old."""
+
+    name: str
+    """"retention", "grading"."""
+    failures: int = 0
+    """How often it has failed since the worker started."""
+    last_failure_unix_ns: int = 0
+    """When it failed the last time, Unix time in nanoseconds."""
+    error_id: str = ""
+    """The last failure's traceback has it in the worker's log."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from crucible_bridge.types.generated import Fleet, ModelUsage
+from crucible_bridge.types.generated import BackgroundTask, Fleet, ModelUsage
 
 __all__ = ["WorkerLoad"]
 
@@ -27,3 +27,5 @@ class WorkerLoad:
     """The usage of each model by evaluations and calls since the worker started."""
     fleets: tuple[Fleet, ...] = ()
     """The replicas of models that have several."""
+    failed_tasks: tuple[BackgroundTask, ...] = ()
+    """The worker's own tasks that have failed since it started."""

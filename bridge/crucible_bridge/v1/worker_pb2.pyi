@@ -30,7 +30,7 @@ class BackendInfo(_message.Message):
     def __init__(self, name: _Optional[str] = ..., models: _Optional[_Iterable[str]] = ..., unavailable: _Optional[str] = ...) -> None: ...
 
 class WorkerInfo(_message.Message):
-    __slots__ = ("worker_id", "version", "versions", "backends", "evaluators", "datasets", "limits", "running", "queued", "calls", "draining", "started_unix_ns", "log_id", "last_sequence", "code_images", "usage", "prices", "fleets")
+    __slots__ = ("worker_id", "version", "versions", "backends", "evaluators", "datasets", "limits", "running", "queued", "calls", "draining", "started_unix_ns", "log_id", "last_sequence", "code_images", "usage", "prices", "fleets", "failed_tasks")
     class VersionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -63,6 +63,7 @@ class WorkerInfo(_message.Message):
     USAGE_FIELD_NUMBER: _ClassVar[int]
     PRICES_FIELD_NUMBER: _ClassVar[int]
     FLEETS_FIELD_NUMBER: _ClassVar[int]
+    FAILED_TASKS_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     version: str
     versions: _containers.ScalarMap[str, str]
@@ -81,7 +82,20 @@ class WorkerInfo(_message.Message):
     usage: _containers.RepeatedCompositeFieldContainer[_types_pb2.ModelUsage]
     prices: _containers.RepeatedCompositeFieldContainer[ModelPrice]
     fleets: _containers.RepeatedCompositeFieldContainer[Fleet]
-    def __init__(self, worker_id: _Optional[str] = ..., version: _Optional[str] = ..., versions: _Optional[_Mapping[str, str]] = ..., backends: _Optional[_Iterable[_Union[BackendInfo, _Mapping]]] = ..., evaluators: _Optional[_Iterable[str]] = ..., datasets: _Optional[_Iterable[str]] = ..., limits: _Optional[_Mapping[str, float]] = ..., running: _Optional[int] = ..., queued: _Optional[int] = ..., calls: _Optional[int] = ..., draining: bool = ..., started_unix_ns: _Optional[int] = ..., log_id: _Optional[str] = ..., last_sequence: _Optional[int] = ..., code_images: _Optional[_Iterable[str]] = ..., usage: _Optional[_Iterable[_Union[_types_pb2.ModelUsage, _Mapping]]] = ..., prices: _Optional[_Iterable[_Union[ModelPrice, _Mapping]]] = ..., fleets: _Optional[_Iterable[_Union[Fleet, _Mapping]]] = ...) -> None: ...
+    failed_tasks: _containers.RepeatedCompositeFieldContainer[BackgroundTask]
+    def __init__(self, worker_id: _Optional[str] = ..., version: _Optional[str] = ..., versions: _Optional[_Mapping[str, str]] = ..., backends: _Optional[_Iterable[_Union[BackendInfo, _Mapping]]] = ..., evaluators: _Optional[_Iterable[str]] = ..., datasets: _Optional[_Iterable[str]] = ..., limits: _Optional[_Mapping[str, float]] = ..., running: _Optional[int] = ..., queued: _Optional[int] = ..., calls: _Optional[int] = ..., draining: bool = ..., started_unix_ns: _Optional[int] = ..., log_id: _Optional[str] = ..., last_sequence: _Optional[int] = ..., code_images: _Optional[_Iterable[str]] = ..., usage: _Optional[_Iterable[_Union[_types_pb2.ModelUsage, _Mapping]]] = ..., prices: _Optional[_Iterable[_Union[ModelPrice, _Mapping]]] = ..., fleets: _Optional[_Iterable[_Union[Fleet, _Mapping]]] = ..., failed_tasks: _Optional[_Iterable[_Union[BackgroundTask, _Mapping]]] = ...) -> None: ...
+
+class BackgroundTask(_message.Message):
+    __slots__ = ("name", "failures", "last_failure_unix_ns", "error_id")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    FAILURES_FIELD_NUMBER: _ClassVar[int]
+    LAST_FAILURE_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
+    ERROR_ID_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    failures: int
+    last_failure_unix_ns: int
+    error_id: str
+    def __init__(self, name: _Optional[str] = ..., failures: _Optional[int] = ..., last_failure_unix_ns: _Optional[int] = ..., error_id: _Optional[str] = ...) -> None: ...
 
 class Replica(_message.Message):
     __slots__ = ("address", "state", "outstanding", "done", "failures", "last_error")

@@ -74,7 +74,9 @@ async def run(
         with progress(sys.stderr, quiet=as_json, lines=True) as show:
             async with opened(settings, own, termination) as parts:
                 plans = parts.evaluations.plans(plan_to_record, plan_from_record)
-                follows = Follows(parts.evaluations.follow_records(), plans, settings.model_roots)
+                follows = Follows(
+                    parts.evaluations.follow_records(), plans, settings.model_roots, parts.evaluations.background
+                )
                 lines = _Lines(parts.evaluations, show, as_json=as_json)
                 try:
                     after = parts.evaluations.head().sequence

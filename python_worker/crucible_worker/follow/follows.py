@@ -17,6 +17,7 @@ from crucible_bridge.types import (
     FollowRunResponse,
     format_model,
 )
+from crucible_worker.background import Background
 from crucible_worker.follow.checkpoints import InvalidNaming, Naming
 from crucible_worker.follow.following import Following
 from crucible_worker.follow.models import takes_adapter
@@ -41,15 +42,19 @@ _log = structlog.get_logger(__name__)
 class Follows:
     """The followed runs of one worker. Used in the event loop of its journal; drain it, then `close` it."""
 
-    def __init__(self, records: FollowRecords, plans: EvaluationPlans, roots: Sequence[Path]) -> None:
+    def __init__(
+        self, records: FollowRecords, plans: EvaluationPlans, roots: Sequence[Path], background: Background
+    ) -> None:
         """Follow nothing before `begin` or `take_all`.
 
         Args:
             records: the followed runs of the journal.
             plans: its plans.
             roots: model roots: directories that are followed lie below them.
+            background: the worker's tasks.
         """
         self._records, self._plans, self._roots = records, plans, tuple(roots)
+        self._background = background
         self._followed: dict[int, tuple[Following, asyncio.Task[None]]] = {}
         self._failed: dict[int, tuple[float, BaseException]] = {}
         self._looking: asyncio.Task[None] | None = None
@@ -97,7 +102,7 @@ class Follows:
         """Follow, from now on, each run below a model root that no other worker follows."""
         if not self._roots:
             return
-        self._looking = asyncio.create_task(self._look(), name="follows")
+        self._looking = self._background.keep("follows", self._look)
 
     async def take(self, row: FollowRow) -> Following | None:
         """Follow a run; None as long as another worker does."""

@@ -11,7 +11,7 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
@@ -156,6 +156,8 @@ class Evaluations:
             count=self.spending.count,
         )
         self._html_turn = asyncio.Lock()
+        self.background = journal.background
+        """The tasks of this worker that have no call."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed_after: int | None = None
         self._logs: LogFiles | None = None
@@ -203,11 +205,11 @@ class Evaluations:
             evaluations._logs = LogFiles(journal, log_dir)
         evaluations._patient = Patient(journal, limits.max_compared_samples, evaluations._known, model_roots)
         await evaluations._reaper.reap_all()
-        evaluations._spawn(evaluations._admission.heed_callers())
+        evaluations._keep("requests", evaluations._admission.heed_callers)
         if share_work:
-            evaluations._spawn(evaluations._helpers.offer())
+            evaluations._keep("shared-work", evaluations._helpers.offer)
         if resume_interrupted:
-            evaluations._spawn(Resuming(journal, evaluations._admission, evaluations._reaper).run())
+            evaluations._keep("resumptions", Resuming(journal, evaluations._admission, evaluations._reaper).run)
         policy = retention.Retention(
             max_events=limits.max_events_retained,
             evaluation_seconds=limits.evaluation_retention_seconds,
@@ -216,7 +218,9 @@ class Evaluations:
             run_seconds=limits.run_retention_seconds,
             grace_seconds=limits.retention_grace_seconds,
         )
-        evaluations._spawn(retention.keep_trimmed(journal, evaluations._locks, policy, evaluations._life))
+        evaluations._keep(
+            "retention", lambda: retention.keep_trimmed(journal, evaluations._locks, policy, evaluations._life)
+        )
         return evaluations
 
     @property
@@ -658,20 +662,15 @@ class Evaluations:
         if self._closed_after is not None and position >= self._closed_after:
             raise draining_error()
 
-    def _spawn(self, work: Coroutine[object, object, None]) -> None:
-        task = asyncio.create_task(work, name=getattr(work, "__name__", "background"))
+    def _keep(self, name: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        task = self.background.keep(name, run)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
-
-    def _ended(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            _log.error("background_task_failed", task=task.get_name(), exc_info=error)
+        task.add_done_callback(self._tasks.discard)
 
     def _writable_changed(self, writable: bool) -> None:
         _log.warning("journal_writable" if writable else "journal_unwritable")
         if writable:
-            self._spawn(self._reaper.reap_all())
+            self._keep("interruptions", self._reaper.reap_all)
         self.on_writable_change(writable)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import functools
 import os
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -117,10 +118,11 @@ async def _serve(
             # A file that a killed worker left there would send its readers to a closed port.
             settings.ready_file.unlink(missing_ok=True)
         await _start(worker, end)
-        if not end.is_set():
-            await _announce(settings.ready_file, ready_text(worker.address), guard)
-            collect_rarely()
-            worker.warm_grading()
+        if end.is_set():
+            return EXIT_OK
+        await _announce(settings.ready_file, ready_text(worker.address), guard)
+        collect_rarely()
+        worker.warm_grading()
         async with _giving_memory_back(worker, settings.limits.memory_idle_seconds):
             await end.wait()
     except (StartError, BridgeError) as error:
@@ -139,7 +141,8 @@ async def _serve(
 @contextlib.asynccontextmanager
 async def _giving_memory_back(worker: Worker, idle_seconds: float) -> AsyncIterator[None]:
     """Inside the block, give memory back whenever the worker is idle."""
-    giving = asyncio.create_task(give_back_when_idle(worker.quiet_seconds, idle_seconds), name="memory")
+    give_back = functools.partial(give_back_when_idle, worker.quiet_seconds, idle_seconds)
+    giving = worker.background.keep("memory", give_back)
     try:
         yield
     finally:

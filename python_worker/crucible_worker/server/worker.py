@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import functools
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -30,6 +31,7 @@ from crucible_bridge.v1 import (
     rendering_pb2,
     worker_pb2,
 )
+from crucible_worker.background import Background
 from crucible_worker.config import Settings
 from crucible_worker.follow.follows import Follows
 from crucible_worker.grading.fanout.fanout import Fanout
@@ -121,6 +123,7 @@ class Worker:
         self._description = WorkerInfo(worker_id="", version="", started_unix_ns=time.time_ns())
         self._warming: asyncio.Task[None] | None = None
         self._keeping_grading: asyncio.Task[None] | None = None
+        self._described = asyncio.Event()
         self._warm = False
         self._interrupted: asyncio.Future[Sequence[str]] | None = None
         self._draining: asyncio.Task[None] | None = None
@@ -154,7 +157,8 @@ class Worker:
         """Start the grading processes in the background: a worker is ready without them, and they take seconds."""
         assert self._parts is not None
         if self._parts.grading is not None:
-            self._keeping_grading = asyncio.create_task(self._keep_grading_warm(self._parts.grading), name="grading")
+            keep_warm = functools.partial(self._keep_grading_warm, self._parts.grading)
+            self._keeping_grading = self.background.keep("grading", keep_warm)
 
     @property
     def ending(self) -> bool:
@@ -191,15 +195,19 @@ class Worker:
             self._tools = Tools(self._handlers, self._calls, max_sequences=limit)
         return self._tools
 
+    @property
+    def background(self) -> Background:
+        """Its tasks that have no call; available once it has started."""
+        assert self._parts is not None
+        return self._parts.evaluations.background
+
     def quiet_seconds(self) -> float:
         """How long no large request has been in work."""
         return self._calls.room.quiet_seconds()
 
     async def info(self) -> tuple[WorkerInfo, WorkerLoad]:
         """Description of the worker, the same object for all calls, and its load, by one read of the journal."""
-        assert self._warming is not None
-        if not self._warming.done():
-            await asyncio.wait((self._warming,))
+        await self._described.wait()
         assert self._parts is not None
         head = self._parts.evaluations.head()
         if self._description.log_id != head.log_id:
@@ -222,6 +230,7 @@ class Worker:
             last_sequence=head.sequence,
             usage=parts.evaluations.usage,
             fleets=tuple(parts.fleets()),
+            failed_tasks=self.background.failed,
         )
 
     async def _start(self) -> None:
@@ -242,7 +251,8 @@ class Worker:
             log_id=self._parts.evaluations.log_id,
         )
         self._register(self._server, self._parts)
-        self._warming = asyncio.create_task(self._warm_up(self._parts), name="warm-up")
+        warm_up = functools.partial(self._warm_up, self._parts)
+        self._warming = self.background.keep("warm-up", warm_up)
         await self._server.start()
         for service in (OVERALL, METRICS, MODELS, RENDERING, TELEMETRY):
             self._health.set(service, True)
@@ -252,7 +262,7 @@ class Worker:
         handlers: Any = Handlers(server)
         self._handlers = handlers
         plans = parts.evaluations.plans(plan_to_record, plan_from_record, parts.plans)
-        self._follows = Follows(parts.evaluations.follow_records(), plans, self._settings.model_roots)
+        self._follows = Follows(parts.evaluations.follow_records(), plans, self._settings.model_roots, self.background)
         evaluation = EvaluationService(parts.evaluations, plans, self._follows, parts.evaluators, self._limits)
         charge = parts.evaluations.spending.charge
         self._metrics = MetricsService(parts.evaluations.note, parts.models, charge, limits=self._limits)
@@ -284,9 +294,8 @@ class Worker:
         """Collect in a thread what reads the disk, such as versions and what backends could import."""
         try:
             self._description = await asyncio.to_thread(describe, self._description, parts, self._settings)
-        except Exception:  # a bug: it is logged, and health reports that the worker is not ready
-            self._log.exception("warm_up_failed")
-            return
+        finally:  # until it succeeds, health reports that the worker is not ready, and GetInfo has what is known
+            self._described.set()
         self._warm = True
         assert self._follows is not None
         self._follows.take_all()

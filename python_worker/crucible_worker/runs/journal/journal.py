@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
+import functools
 import sqlite3
 import threading
 import time
@@ -15,6 +16,7 @@ from typing import Any, TypeVar
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.events import Event
 from crucible_bridge.reasons import Reason
+from crucible_worker.background import Background
 from crucible_worker.runs.journal.queries import Head
 from crucible_worker.runs.journal.schema import prepare, unusable
 from crucible_worker.runs.journal.sqlite import SqliteStore
@@ -47,12 +49,14 @@ class Journal:
     def __init__(self, store: Store, encode_event: Callable[[Event], bytes]) -> None:
         """See `open`."""
         self._store = store
+        self.background = Background()
+        """The tasks that run as long as the journal is open."""
         self._loop = asyncio.get_running_loop()
         self._readers = concurrent.futures.ThreadPoolExecutor(READERS, thread_name_prefix="journal-reader")
         self._stream_readers = concurrent.futures.ThreadPoolExecutor(STREAM_READERS, thread_name_prefix="stream-reader")
         self._connections: list[Reader] = []
         self._local = threading.local()
-        self._glance = store.glance()
+        self._glance = store.glance(self.background)
         self.news = self._glance.news
         """Reports commits of this worker and of others."""
         self._writer = Writer(store, encode_event, on_commit=self._committed, on_failure=self._failed)
@@ -65,7 +69,7 @@ class Journal:
         self._recovery: asyncio.Task[None] | None = None
         self._beats = None
         if store.beat_seconds is not None:
-            self._beats = self._loop.create_task(self._beat(store.beat_seconds), name="journal-beats")
+            self._beats = self.background.keep("journal-beats", functools.partial(self._beat, store.beat_seconds))
         self._closed = False
 
     @property
@@ -248,7 +252,7 @@ class Journal:
     def _failed(self, cause: str) -> None:
         self._set_writable(False)
         if self._recovery is None or self._recovery.done():
-            self._recovery = self._loop.create_task(self._recover(), name="journal-recovery")
+            self._recovery = self.background.keep("journal-recovery", self._recover)
 
     def _set_writable(self, writable: bool) -> None:
         if writable != self.writable:

@@ -9,6 +9,7 @@ from typing import Any
 
 import structlog
 
+from crucible_worker.background import Background
 from crucible_worker.runs.journal.mark import JournalMark
 from crucible_worker.runs.journal.news import PolledNews
 from crucible_worker.runs.journal.owners import OwnerLocks
@@ -44,7 +45,7 @@ class SqliteStore:
         """The connection that writes."""
         return _Writing(self._path)
 
-    def glance(self) -> _Glance:
+    def glance(self, background: Background) -> _Glance:
         """What the event loop asks."""
         return _Glance(self.connect())
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
+from crucible_worker.background import Background
 from crucible_worker.runs.journal.news import News
 from crucible_worker.runs.journal.queries import Head, Reads, SnapshotReads
 from crucible_worker.runs.journal.transaction import Transaction
@@ -159,8 +160,8 @@ class Store(Protocol):
         """The connection that writes."""
         ...
 
-    def glance(self) -> Glance:
-        """What the running event loop asks."""
+    def glance(self, background: Background) -> Glance:
+        """What the running event loop asks; its tasks are in `background`."""
         ...
 
     @property

@@ -9,6 +9,7 @@ import time
 import psycopg
 import structlog
 
+from crucible_worker.background import Background
 from crucible_worker.runs.journal.news import News
 from crucible_worker.runs.journal.postgres.connections import PATIENCE_SECONDS, SETTINGS, parameters
 from crucible_worker.runs.journal.postgres.writing import CHANNEL
@@ -25,13 +26,13 @@ _log = structlog.get_logger(__name__)
 class PostgresGlance:
     """See `crucible_worker.runs.journal.store.Glance`; used in the event loop in which it is made."""
 
-    def __init__(self, url: str, log: Head) -> None:
+    def __init__(self, url: str, log: Head, background: Background) -> None:
         """Listen from now on; `log` is the log as it was just now."""
         self._url, self._log = url, log
         self._lost, self._lost_at = "", 0.0
         self._heard_again = asyncio.Event()
         self.news = News()
-        self._task = asyncio.create_task(self._listen(), name="journal-news")
+        self._task = background.keep("journal-news", self._listen)
 
     def head(self) -> Head:
         """The log, as far as this worker has heard.

@@ -17,6 +17,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
+from crucible_worker.background import Background
 from crucible_worker.runs.journal.postgres.connections import SCHEMA_NAME, PostgresReader, connect
 from crucible_worker.runs.journal.postgres.dialect import Dialect
 from crucible_worker.runs.journal.postgres.leases import Leases
@@ -64,9 +65,9 @@ class PostgresStore:
         """The connection that writes."""
         return PostgresWriting(self._url, self._dialect, self._session)
 
-    def glance(self) -> PostgresGlance:
+    def glance(self, background: Background) -> PostgresGlance:
         """What the running event loop asks."""
-        return PostgresGlance(self._url, self._log)
+        return PostgresGlance(self._url, self._log, background)
 
     def owners(self, kind: str, submit: Submit, read: Callable[..., Any]) -> Leases:
         """Owners of one kind of things."""
