@@ -62,6 +62,24 @@ defmodule CrucibleBridge.V1.WorkerInfo do
   field :usage, 16, repeated: true, type: CrucibleBridge.V1.ModelUsage
   field :prices, 17, repeated: true, type: CrucibleBridge.V1.ModelPrice
   field :fleets, 18, repeated: true, type: CrucibleBridge.V1.Fleet
+
+  field :failed_tasks, 19,
+    repeated: true,
+    type: CrucibleBridge.V1.BackgroundTask,
+    json_name: "failedTasks"
+end
+
+defmodule CrucibleBridge.V1.BackgroundTask do
+  @moduledoc """
+  A task of the worker itself, such as removing what is too old.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :name, 1, type: :string
+  field :failures, 2, type: :int64
+  field :last_failure_unix_ns, 3, type: :int64, json_name: "lastFailureUnixNs"
+  field :error_id, 4, type: :string, json_name: "errorId"
 end
 
 defmodule CrucibleBridge.V1.Replica do
