@@ -75,8 +75,6 @@ class Resuming:
                 outages.worked()
             except JournalUnavailable as error:
                 outages.failed(error)
-            except Exception:  # whatever it is, the others are to be resumed
-                _log.exception("interrupted_not_looked_for")
 
     async def _look(self) -> None:
         if not self._admission.has_room:
