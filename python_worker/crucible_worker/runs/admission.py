@@ -451,8 +451,11 @@ class Admission:
             Unavailable: it is neither, and a model was away until a moment ago (MODEL_OUTAGE).
         """
         ended = row.state.terminal and not (again and claims.fails_for_now(row))
-        if ended or row.number in self._attempts or not await self._locks.looks_free(row.number):
+        if ended or not await self._locks.looks_free(row.number):
             return True
+        if (attempt := self._attempts.get(row.number)) is not None:
+            # It is about to end, or no longer the owner: the next one begins after it, also here.
+            await attempt.finished.wait()
         refuse_other_rules(row)
         waits.refuse_too_early(row)
         return False
