@@ -22,6 +22,7 @@ from _pool import Load, Run, evaluated
 from _pool_commits import TimedCommit
 from _pool_model import Cpu, Parameters, Pool, simulate
 
+from crucible_worker.background import Background
 from crucible_worker.runs.journal.queries import Head, head
 
 __all__ = ["CALIBRATION", "Measure", "Measured", "database_cpu", "measured"]
@@ -411,7 +412,7 @@ def _listen(url: str, log: Head, parent: Any) -> None:
     async def listen() -> None:
         from crucible_worker.runs.journal.postgres.listening import PostgresGlance
 
-        glances = [PostgresGlance(url, log) for _ in range(LISTENING)]
+        glances = [PostgresGlance(url, log, Background()) for _ in range(LISTENING)]
         while not all(glance.news.count for glance in glances):
             await asyncio.sleep(0.01)
         before, began = sum(glance.news.count for glance in glances), time.process_time()
