@@ -1,4 +1,4 @@
-"""Workers that die or are stopped under an evaluation that nobody asks for again: another one runs the rest."""
+"""Workers that die or are stopped during an evaluation: without a call, another one runs the rest."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ import pytest
 import crucible_bridge
 from crucible_bridge.client import Bridge
 from crucible_bridge.errors import Code, Unavailable
-from crucible_bridge.types import EvaluationState, Limits, LoggedMetrics
+from crucible_bridge.types import Dataset, EvaluationState, Limits, LoggedMetrics
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.testing import RunningWorker, ScriptedModel, run_worker
 from tests.robustness.harness import until
@@ -156,16 +156,21 @@ async def test_one_that_fails_is_logged_when_another_attempt_has_completed_it(
 
 
 async def test_a_logger_of_another_operator_does_not_keep_an_evaluation_from_resuming(tmp_path: Path):
-    """It is left out, and the worker's own one is used; a request that names it is refused as ever."""
+    """Of a recorded request it is left out, and the worker's own one is used; a call that names it is refused."""
     place = f"jsonl:{tmp_path / 'theirs'}"
+    (tmp_path / "data.jsonl").write_text('{"id": "a", "input": "a", "target": "A"}\n')
+    dataset = Dataset.of("jsonl:data.jsonl")
     model = HeldModel()
-    async with run_worker({"m": model}, state_dir=tmp_path / "state", log_to=[place]) as worker:
-        await worker.bridge.evaluation.start_evaluation(asked(dataset=numbered(4)))
+    async with run_worker({"m": model}, state_dir=tmp_path / "state", data_roots=[tmp_path], log_to=[place]) as worker:
+        await worker.bridge.evaluation.start_evaluation(asked(dataset=dataset))
         await model.asked.wait()
-    async with run_worker({"m": ScriptedModel()}, state_dir=tmp_path / "state", log_to=["jsonl"]) as worker:
-        resumed = await worker.bridge.evaluation.evaluate(asked(dataset=numbered(4), log_to=(place,)))
-        other = worker.bridge.evaluation.evaluate(asked(evaluation_id="new", log_to=(place,)))
-        await refused(other, Code.PERMISSION_DENIED, "LOGGER_OPTION", "log_to[0]")
+    async with run_worker(
+        {"m": ScriptedModel()}, state_dir=tmp_path / "state", data_roots=[tmp_path], log_to=["jsonl"]
+    ) as worker:
+        again = worker.bridge.evaluation.evaluate(asked(dataset=dataset, log_to=(place,)))
+        await refused(again, Code.PERMISSION_DENIED, "LOGGER_OPTION", "log_to[0]")
+        await worker.bridge.evaluation.resume_evaluation("e")
+        resumed = await worker.bridge.evaluation.evaluate(asked(dataset=dataset))
     assert (resumed.state, resumed.attempt) == (EvaluationState.COMPLETED, 2)
     assert resumed.request.log_to == ("jsonl",)
 

@@ -227,7 +227,7 @@ async def test_two_workers_report_each_step_once(tmp_path: Path):
 
 
 async def test_a_look_that_another_worker_has_overtaken_is_repeated_at_once(monkeypatch: pytest.MonkeyPatch):
-    """That one may have read less, before this step had ended: nobody else is told of it any more."""
+    """The other worker may have read less, before this step had ended."""
     taken = []
 
     def overtaken(transaction: Transaction, row: PatientRow, steps: Sequence[PatientStep]) -> bool:

@@ -40,7 +40,7 @@ def with_roots(settings: Settings) -> Settings:
 
 
 class Termination:
-    """A SIGTERM of a command: it cancels the command's task, as Ctrl-C does, and is told from that."""
+    """Cancels the task of a command at SIGTERM, and distinguishes that from Ctrl-C, which cancels it as well."""
 
     def __init__(self) -> None:
         """Heed it from now on; used in the task that it cancels."""

@@ -159,7 +159,7 @@ class EvaluationToRun:
     label: str
     """The label of its progress."""
     resumes: bool = False
-    """Whether its pause ends, if it is paused."""
+    """Whether the request is that of its record; then its pause ends, too."""
 
 
 def evaluations_to_run(typed: Typed, parts: EvaluatorParts | None = None) -> tuple[str, list[EvaluationToRun]]:

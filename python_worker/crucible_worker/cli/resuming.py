@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from crucible_bridge.errors import BridgeError
-from crucible_bridge.types import EvaluationState, InlineDataset, OrchestratorModel, format_model
+from crucible_bridge.types import EvaluationState, format_model
 from crucible_worker.cli.here import with_roots
 from crucible_worker.cli.options import EXIT_FAILED, EXIT_INTERRUPTED, settings_or_exit
 from crucible_worker.cli.reading import read_or_exit, say_state
 from crucible_worker.cli.requests import EvaluationToRun
 from crucible_worker.cli.run_summary import RunSummary, Shown
 from crucible_worker.cli.running import run
+from crucible_worker.runs.resuming import refuse_bound
 
 if TYPE_CHECKING:
     from crucible_bridge import Bridge
@@ -46,7 +47,7 @@ def resume_at_worker(evaluation_id: str | None, *places: Any, as_json: bool) -> 
                 say_state(await bridge.evaluation.resume_evaluation(evaluation.evaluation_id), as_json)
             except BridgeError as error:
                 refused += 1
-                _say_refused(evaluation, error.message, as_json)
+                _say_refused(evaluation, error, as_json)
         return EXIT_FAILED if refused else 0
 
     return read_or_exit(resume, *places)
@@ -74,9 +75,11 @@ def resume_here(evaluation_id: str | None, *places: Any, as_json: bool, **flags:
     asked: list[EvaluationToRun] = []
     refused = 0
     for evaluation in read_or_exit(found, *places):
-        if (why := _with_its_caller(evaluation)) is not None:
+        try:
+            refuse_bound(evaluation.request)
+        except BridgeError as error:
             refused += 1
-            _say_refused(evaluation, why, as_json)
+            _say_refused(evaluation, error, as_json)
             continue
         model = format_model(evaluation.request.model)
         # A name of its own: evaluations of several data sets are not compared.
@@ -105,17 +108,9 @@ async def _interrupted(bridge: Bridge) -> Sequence[Evaluation]:
     return [evaluation async for evaluation in bridge.evaluation.all_evaluations(states=states)][::-1]
 
 
-def _with_its_caller(evaluation: Evaluation) -> str | None:
-    """Why its record alone cannot run it; None if it can."""
-    if isinstance(evaluation.request.model, OrchestratorModel):
-        return "its model stays with its orchestrator, which has to call EvaluateWithOrchestratorModel again"
-    if isinstance(evaluation.request.dataset.source, InlineDataset):
-        return "its samples came with its request and are not recorded as a whole: send that request again"
-    return None
-
-
-def _say_refused(evaluation: Evaluation, why: str, as_json: bool) -> None:
+def _say_refused(evaluation: Evaluation, error: BridgeError, as_json: bool) -> None:
     if as_json:
-        typer.echo(json.dumps({"evaluation_id": evaluation.evaluation_id, "not_resumed": why}))
+        data = {"evaluation_id": evaluation.evaluation_id, "not_resumed": error.reason, "message": error.message}
+        typer.echo(json.dumps(data))
     else:
-        typer.echo(f"{evaluation.evaluation_id}: not resumed: {why}", err=True)
+        typer.echo(f"not resumed: {error.field} {error.message}", err=True)

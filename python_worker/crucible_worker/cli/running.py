@@ -132,7 +132,7 @@ async def _one(
             with refusing(settings, evaluators, asked.path, model=asked.model):
                 if asked.resumes and failed is None:
                     await evaluations.end_pause(asked.request.evaluation_id)
-                evaluation, existed = await evaluations.start(asked.request)
+                evaluation, existed = await evaluations.start(asked.request, recorded=asked.resumes)
         except Refused as refused:
             return NotRun(model=asked.model, name=asked.name, error=refused.error, message=str(refused), refused=True)
         except BridgeError as error:
@@ -141,10 +141,12 @@ async def _one(
         if after is None:
             # Earlier events are not shown again.
             after = evaluation.last_sequence if existed else 0
+        if failed is not None and evaluation.state.terminal:
+            show.say(label, "failed before, for a reason that no further attempt changes: nothing runs")
         if existed and not evaluation.state.terminal:
             if failed is not None:
                 why, failed = f"failed before, {failed.reason}: {failed.message}", None
-                show.say(label, f"{why}; attempt {evaluation.attempt} runs the samples whose errors may pass")
+                show.say(label, f"{why}; attempt {evaluation.attempt} begins")
             # The event of the resumption is not shown, so that this phase is shown while the model is loaded.
             show.phase(label, "resuming: loading the model", done=evaluation.done, total=evaluation.total or None)
         async with _phases(evaluations, evaluation.evaluation_id, label, show):

@@ -212,20 +212,29 @@ class Admission:
         return await render_sample(self.preparer, request, sample_id)
 
     async def admit(
-        self, request: EvaluateRequest, *, waited: bool = False, by_itself: bool = False, caller: Caller | None = None
+        self,
+        request: EvaluateRequest,
+        *,
+        waited: bool = False,
+        recorded: bool = False,
+        by_itself: bool = False,
+        caller: Caller | None = None,
     ) -> tuple[Row, bool]:
         """Start or resume an evaluation, unless it has ended or has an owner; the flag says whether it existed already.
 
         Args:
             request: what to run; its id is set.
             waited: the caller has waited for this evaluation, which lost its owner: a full queue does not refuse it.
+            recorded: the request is that of its record: loggers that this worker refuses are left out.
             by_itself: no call asks for it: what is recorded of its interruptions stays.
             caller: whoever stays connected, as the model or parts of evaluators stay there.
 
         Raises:
             BridgeError: it cannot be run; nothing was started.
         """
-        claim = self._claim(request, time.monotonic(), waited=waited, by_itself=by_itself, caller=caller)
+        claim = self._claim(
+            request, time.monotonic(), waited=waited, recorded=recorded, by_itself=by_itself, caller=caller
+        )
         return await self._shielded(request.evaluation_id, claim)
 
     async def enqueue(
@@ -342,14 +351,21 @@ class Admission:
         return [attempt.row.evaluation_id for attempt in (*attempts, *late) if not attempt.handed_over]
 
     async def _claim(
-        self, request: EvaluateRequest, received: float, *, waited: bool, by_itself: bool, caller: Caller | None
+        self,
+        request: EvaluateRequest,
+        received: float,
+        *,
+        waited: bool,
+        recorded: bool,
+        by_itself: bool,
+        caller: Caller | None,
     ) -> tuple[Row, bool]:
         identity, row = await self._find(request)
         if row is not None and await self._is_there(row, again=not waited):
             if not waited:
                 await self._refuse_written_again(row, request.model)
             return row, True
-        request = await self._with_loggers(request, row)
+        request = await self._with_loggers(request, recorded=recorded)
         evaluators = await self.preparer.evaluators(request)
         refuse_without_caller(evaluators, caller)
         for kind, name in () if caller is None else unused_parts(evaluators, caller):
@@ -382,7 +398,7 @@ class Admission:
         identity, row = await self._find(request)
         if row is not None and await self._is_there(row, again=again):
             return row, True
-        request = await self._with_loggers(request, row)
+        request = await self._with_loggers(request)
         evaluators = await self.preparer.evaluators(request)
         refuse_without_caller(evaluators, None)
         self._refuse_if_full()
@@ -402,30 +418,24 @@ class Admission:
         """
         await self._experiments.check(log_to)
 
-    async def _with_loggers(self, request: EvaluateRequest, row: Row | None) -> EvaluateRequest:
+    async def _with_loggers(self, request: EvaluateRequest, *, recorded: bool = False) -> EvaluateRequest:
         """The request with the loggers of the operator if it names none.
 
-        Those that an earlier attempt recorded, and that this worker refuses, were another operator's: they are left
-        out.
+        A recorded request may have those of another worker's operator. What this worker refuses of them is left out.
 
         Raises:
-            BridgeError: another one that it names is refused.
+            BridgeError: one of those that it names is refused.
         """
-        recorded = () if row is None else request_from_record(row.request, row.apart).log_to
         named: list[str] = []
-        try:
+        for text in request.log_to if recorded else ():
+            try:
+                await self.check_loggers([text])
+                named.append(text)
+            except BridgeError as error:
+                _log.warning("logger_left_out", evaluation_id=request.evaluation_id, reason=error.message)
+        if not recorded:
             await self.check_loggers(request.log_to)
             named += request.log_to
-        except BridgeError as refused:
-            for text in request.log_to:
-                try:
-                    await self.check_loggers([text])
-                    named.append(text)
-                except BridgeError as error:
-                    if text not in recorded:
-                        raise refused from error
-                    facts = {"evaluation_id": request.evaluation_id, "reason": error.message}
-                    _log.warning("logger_left_out", **facts)
         return dataclasses.replace(request, log_to=tuple(named) or self._experiments.log_to)
 
     async def _find(self, request: EvaluateRequest) -> tuple[str, Row | None]:

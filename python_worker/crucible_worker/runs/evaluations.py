@@ -287,13 +287,17 @@ class Evaluations:
         """
         return await self._admission.read(dataset)
 
-    async def start(self, request: EvaluateRequest) -> tuple[Evaluation, bool]:
+    async def start(self, request: EvaluateRequest, *, recorded: bool = False) -> tuple[Evaluation, bool]:
         """Start or resume an evaluation; the flag says whether it existed already.
+
+        Args:
+            request: what to run.
+            recorded: the request is that of its record: loggers that this worker refuses are left out.
 
         Raises:
             BridgeError: the request cannot be run; nothing was started.
         """
-        row, existed = await self._admission.admit(_identified(request))
+        row, existed = await self._admission.admit(_identified(request), recorded=recorded)
         return evaluation_of(row), existed
 
     async def evaluate(self, request: EvaluateRequest) -> Evaluation:
@@ -471,7 +475,7 @@ class Evaluations:
             unpaused = await self.end_pause(evaluation_id)
             if request is None:
                 return unpaused
-        now, _ = await self._admission.admit(request)
+        now, _ = await self._admission.admit(request, recorded=True)
         return evaluation_of(now) if interrupted else await self.end_pause(evaluation_id)
 
     async def end_pause(self, evaluation_id: str) -> Evaluation:

@@ -124,7 +124,7 @@ class Patient:
     async def _look_at(self, plan_id: str) -> None:
         found = await self._journal.read(_look, plan_id, self._max_samples, self._known)
         if found is not None and not await self._journal.submit(found.commit):
-            # Another worker has looked meanwhile, and may have read less: nobody else would look again soon.
+            # Another worker has recorded its look in between, and may have read less: look again.
             self._wake.set()
         if self._roots and (best := await self._journal.read(_unwritten, plan_id)) is not None:
             await self._write(best)

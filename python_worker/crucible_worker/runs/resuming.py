@@ -1,4 +1,4 @@
-"""Resumes interrupted evaluations that no call asks for: a worker was stopped, or has died, and nobody comes back."""
+"""Resumes interrupted evaluations without a call: their worker was stopped, or has died."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from crucible_worker.runs.journal.records import request_from_record
 from crucible_worker.runs.reaper import Reaper
 from crucible_worker.runs.resumptions import FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS, resumable
 
-__all__ = ["LOOK_SECONDS", "Resuming", "recorded_request"]
+__all__ = ["LOOK_SECONDS", "Resuming", "recorded_request", "refuse_bound"]
 
 LOOK_SECONDS = 5.0
 """Seconds between two looks for interrupted evaluations."""
@@ -34,21 +34,25 @@ def recorded_request(row: Row) -> EvaluateRequest:
         FailedPrecondition: a part of it is with its caller alone (NEEDS_CALLER, HELD_BY_ORCHESTRATOR).
     """
     request = request_from_record(row.request, row.apart)
-    if isinstance(request.model, OrchestratorModel):
-        raise FailedPrecondition(
-            f"is {row.evaluation_id!r}, whose model stays with its orchestrator: it resumes when that calls "
-            "EvaluateWithOrchestratorModel again",
-            reason=Reason.HELD_BY_ORCHESTRATOR,
-            field="evaluation_id",
-        )
-    if isinstance(request.dataset.source, InlineDataset):
-        raise FailedPrecondition(
-            f"is {row.evaluation_id!r}, whose samples came with its request and are not recorded as a whole: send that "
-            "request again",
-            reason=Reason.NEEDS_CALLER,
-            field="evaluation_id",
-        )
+    refuse_bound(request)
     return request
+
+
+def refuse_bound(request: EvaluateRequest) -> None:
+    """Refuse to run an evaluation by its record alone if a part of it is with its caller.
+
+    Raises:
+        FailedPrecondition: it is (NEEDS_CALLER, HELD_BY_ORCHESTRATOR).
+    """
+    if isinstance(request.model, OrchestratorModel):
+        why, reason = "whose model stays with its orchestrator", Reason.HELD_BY_ORCHESTRATOR
+        cure = "it resumes when that calls EvaluateWithOrchestratorModel again"
+    elif isinstance(request.dataset.source, InlineDataset):
+        why, reason = "whose samples came with its request and are not recorded as a whole", Reason.NEEDS_CALLER
+        cure = "send that request again"
+    else:
+        return
+    raise FailedPrecondition(f"is {request.evaluation_id!r}, {why}: {cure}", reason=reason, field="evaluation_id")
 
 
 class Resuming:
@@ -96,7 +100,7 @@ class Resuming:
 
     async def _resume(self, row: Row) -> None:
         try:
-            now, _ = await self._admission.admit(recorded_request(row), waited=True, by_itself=True)
+            now, _ = await self._admission.admit(recorded_request(row), waited=True, recorded=True, by_itself=True)
         except JournalUnavailable:
             raise
         except Exception as error:  # a record that cannot be read, say: the others are to be resumed

@@ -80,7 +80,7 @@ def warn(transaction: Transaction, interrupted_before_ns: int, now_ns: int) -> S
         (EvaluationState.INTERRUPTED, interrupted_before_ns),
     ).fetchall()
     for (number,) in rows:
-        # An earlier release has interrupted one without a row: it goes on waiting for a call.
+        # One without a row was interrupted by an earlier release: it waits for a call.
         transaction.execute("INSERT OR IGNORE INTO resumptions VALUES (?, 0, 0, 1, 0, 0)", (number,))
         transaction.execute("UPDATE resumptions SET warned_ns = ? WHERE number = ?", (now_ns, number))
     return [find_by_number(transaction, number) for (number,) in rows]

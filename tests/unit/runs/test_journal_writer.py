@@ -263,7 +263,7 @@ async def test_journal_that_was_moved_away_is_unwritable_until_it_is_back(tmp_pa
 
 @pytest.mark.parametrize("ending", ["", "-wal", "-shm"])
 async def test_nothing_is_written_beside_a_journal_that_was_replaced(tmp_path, ending):
-    """Workers that start later use the new file: what this one wrote to the old one, nobody would find."""
+    """Workers that start later use the new file, and would not find what this one writes to the old one."""
     async with open_journal(tmp_path) as journal:
         assert await journal.submit(lambda transaction: transaction.append(0, [event()])) == 1
         (tmp_path / f"{JOURNAL_FILE}{ending}").unlink()

@@ -128,7 +128,7 @@ async def test_threads_share_one_owner(pair):
 
 @pytest.mark.parametrize("replaced", [False, True], ids=["removed", "replaced"])
 async def test_who_has_locks_in_a_file_that_is_gone_owns_nothing(tmp_path, pair, replaced):
-    """Others lock the new file: what was owned is theirs to take, and its owner is told before it writes."""
+    """Others lock the new file and may own what it owned; its earlier owner is refused before it writes."""
     one, other = pair
     assert one.acquire(1)
     assert one.acquire(2)

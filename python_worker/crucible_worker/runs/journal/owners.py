@@ -4,8 +4,8 @@ The locks are byte ranges of one file next to the journal, one byte per evaluati
 evaluation, so nothing is left over. They belong to the open file description (`F_OFD_SETLK`), not to the process as
 POSIX locks do, so that two workers in one process exclude each other too. Linux only, as the worker is.
 
-Locks of a file that was removed, moved or replaced exclude nobody. So whatever asks looks whether the file is still at
-its path: if it is not, this worker owns nothing any more, and has the locks that it takes from then on in the new file.
+A lock in a file that was removed, moved or replaced excludes no other worker. So each call checks first that the file
+is still at its path. If it is not, this worker owns nothing any more, and its further locks are in the new file.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class OwnerLocks:
         """Own nothing any more if the file is not at its path: others lock another one.
 
         Raises:
-            JournalUnavailable: the state directory is not there, and nobody can lock anything in it.
+            JournalUnavailable: the state directory does not exist, or the file cannot be opened.
         """
         if self._closed or (self._file >= 0 and _identity(os.fstat(self._file)) == _identity_at(self._path)):
             return
