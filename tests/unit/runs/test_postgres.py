@@ -27,7 +27,9 @@ from crucible_worker.runs.journal import queries
 from crucible_worker.runs.journal.owned import OwnersJournal
 from crucible_worker.runs.journal.postgres import connections, looking, store
 from crucible_worker.runs.journal.postgres.dialect import Dialect
+from crucible_worker.runs.journal.postgres.sessions import Session
 from crucible_worker.runs.journal.postgres.store import without_password
+from crucible_worker.runs.journal.postgres.writing import PostgresWriting
 from crucible_worker.runs.journal.schema import SCHEMA
 from tests.postgres_server import running_server
 from tests.unit.runs.journals import append, claim, event, open_journal
@@ -250,6 +252,38 @@ async def test_work_goes_on_after_a_restart_of_the_database(tmp_path, how):
             assert (await two.read(queries.head)).sequence == sequences[-1]
             await until(lambda: _is_at(two, sequences[-1]))
             assert one.writable
+
+
+async def test_a_worker_that_comes_back_late_after_a_restart_keeps_what_it_owns(tmp_path):
+    """Busy for longer than a lease since the database restarted: no other takes what it owns, and it writes on."""
+    with running_server() as server:
+        url = server.new_database()
+        async with open_journal(tmp_path, url) as journal:
+            owners = journal.owners("owners")
+            with owner_process(url, tmp_path) as child:
+                row = await the_row(journal)
+                child.send_signal(signal.SIGSTOP)
+                await asyncio.to_thread(_restart, server, signal.SIGQUIT)
+                age = f"SELECT clock_timestamp() - pg_postmaster_start_time() > interval '{connections.LEASE}'"
+                await until(lambda: _is_true(journal, age))
+                assert not await owners.looks_free(row.number)
+                child.send_signal(signal.SIGCONT)
+                renewed = "SELECT count(*) = 2 FROM sessions WHERE server_started = pg_postmaster_start_time()"
+                await until(lambda: _is_true(journal, renewed))
+                assert not await owners.looks_free(row.number)
+                assert child.poll() is None
+
+
+async def _is_true(journal, sql):
+    found = await journal.read(lambda reads: reads.execute(sql).fetchone())
+    return found is not None and bool(found[0])
+
+
+def test_a_transaction_whose_end_is_unknown_is_not_applied_again(url):
+    """It may stand already: what waits for it is refused, though the connection was lost a moment ago."""
+    writing = PostgresWriting(url, Dialect({}), Session("w"))
+    assert writing.recovers(psycopg.OperationalError("lost"))
+    assert not writing.recovers(psycopg.errors.TransactionResolutionUnknown("unknown"))
 
 
 def _restart(server, how):

@@ -17,6 +17,7 @@ __all__ = [
     "LEASE",
     "LOCK_WAIT",
     "PATIENCE_SECONDS",
+    "RESTART_LEASE",
     "SCHEMA_NAME",
     "SETTINGS",
     "PostgresReader",
@@ -30,10 +31,14 @@ SCHEMA_NAME: LiteralString = "crucible_bridge"
 """The schema of the journal's tables: one journal in a database."""
 CONNECT_SECONDS = 5
 """Seconds after which a try to connect is given up."""
-PATIENCE_SECONDS = 10.0
+PATIENCE_SECONDS = 30.0
 """Seconds for which reads and writes wait for a database that is away, before the journal is unreadable, unwritable."""
+UNSENT_SECONDS = 10.0
+"""Seconds after which a network that takes nothing any more counts as gone."""
 LEASE: LiteralString = "5 s"
 """How long a worker owns what it owns since its last transaction; a transaction that it leaves open ends then, too."""
+RESTART_LEASE: LiteralString = "35 s"
+"""How long it does so since the server's start: as long as it waits for the server, which may recover first."""
 LOCK_WAIT: LiteralString = "20 s"
 """How long a transaction waits for those of other workers, of which one may have been stopped."""
 ROWS_AHEAD = 100
@@ -58,7 +63,7 @@ def parameters(url: str) -> Mapping[str, Any]:
         "keepalives_interval": 2,
         "keepalives_count": 3,
         # Keepalives do not notice that the network is gone while something is sent.
-        "tcp_user_timeout": int(PATIENCE_SECONDS * 1000),
+        "tcp_user_timeout": int(UNSENT_SECONDS * 1000),
     }
     given = conninfo_to_dict(url)
     return {name: value for name, value in more.items() if name not in given}

@@ -6,7 +6,8 @@ death removes the row, under the lock of the log's head. Every transaction of a 
 finds its row there and renews the lease. So a worker that was stopped, and wakes up, writes nothing for what it owned:
 the number of its session is the token, and it gets another one.
 
-A server that has just been started knows no connections: then every session lives for the length of a lease.
+A server that has just been started knows no connections: then every session lives until its worker has had the time
+to come back, which counts from the server's start and so contains its recovery.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, LiteralString
 
 import psycopg
 
-from crucible_worker.runs.journal.postgres.connections import LEASE
+from crucible_worker.runs.journal.postgres.connections import LEASE, RESTART_LEASE
 
 __all__ = ["LIVES", "Session"]
 
@@ -24,7 +25,7 @@ _LOCKED: LiteralString = """EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'adv
              AND objid = sessions.session::oid)"""
 LIVES: LiteralString = f"""CASE WHEN server_started = pg_postmaster_start_time()
                  THEN expires > clock_timestamp() AND {_LOCKED}
-                 ELSE pg_postmaster_start_time() > clock_timestamp() - interval '{LEASE}' END"""
+                 ELSE pg_postmaster_start_time() > clock_timestamp() - interval '{RESTART_LEASE}' END"""
 """Whether the session of a row lives."""
 _LOCK_CLASS = 0x43425247
 """The first number of the sessions' advisory locks."""

@@ -101,6 +101,8 @@ class PostgresWriting:
 
     def recovers(self, error: Exception) -> bool:
         """Whether a batch may be applied again, after a pause: the connection was lost, and not for too long."""
+        if isinstance(error, errors.TransactionResolutionUnknown):  # it may stand already
+            return False
         if not isinstance(error, psycopg.OperationalError) or not is_lost(error, self._connection):
             return False
         if self._failing_since is None:
