@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crucible_bridge.errors import InvalidField
+from crucible_bridge.errors import InvalidField, NotFound
 from crucible_worker.config import SettingsError
 from crucible_worker.grading.code.images import CodeImage
 from crucible_worker.snakepit import messages
@@ -119,6 +119,32 @@ def test_sessions_are_bounded():
     assert not sessions.close("0")
     assert sessions.get("1").metadata == {"n": "1"}
     assert sessions.close("1")
+
+
+def test_the_memory_of_sessions_is_bounded(monkeypatch: pytest.MonkeyPatch):
+    """Large ones forget the oldest; what is closed takes no room any more."""
+    monkeypatch.setattr("crucible_worker.snakepit.sessions.MAX_SESSIONS_BYTES", 100_000)
+    sessions = Sessions()
+    for number in range(10):
+        sessions.open(str(number), {"text": "x" * 30_000})
+    assert [number for number in range(10) if sessions.close(str(number))] == [7, 8, 9]
+
+    sessions.open("many", {f"key {number}": "" for number in range(1_000)})
+    with pytest.raises(NotFound):
+        sessions.get("many")
+    sessions.open("small", {})
+    assert sessions.get("small").metadata == {}
+
+
+def test_parameters_of_too_many_parts_are_not_parsed(monkeypatch: pytest.MonkeyPatch):
+    """Lists, objects and keys are counted over all parameters; the error names the one that has the most."""
+    monkeypatch.setattr(messages, "MAX_PARTS", 10)
+    asked: dict[str, object] = {"a": [[], [], []], "b": {"k": {}}, "c": [{}, "["]}
+    assert read_tool_request(request("t", asked, {}).SerializeToString(), None).parameters() == asked
+
+    with pytest.raises(InvalidField, match="more than 10 lists, objects and keys") as refused:
+        read_tool_request(request("t", asked | {"d": []}, {}).SerializeToString(), None).parameters()
+    assert refused.value.field == "a"
 
 
 def test_flags_and_variables_are_those_of_serve(tmp_path: Path):

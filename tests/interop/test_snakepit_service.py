@@ -17,6 +17,7 @@ import crucible_bridge
 from crucible_bridge.errors import Unauthenticated
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.snakepit.execution import FRAME_BYTES
+from crucible_worker.snakepit.service import MAX_CONTROL_BYTES
 from crucible_worker.snakepit.wire import snakepit_bridge_pb2 as pb
 from crucible_worker.testing.scripted import STALL, ScriptedModel
 from tests.interop.snakepit_kit import evaluation, snakepit_worker
@@ -37,6 +38,18 @@ async def test_the_handshake_names_every_tool(tmp_path: Path):
     streaming = {name for name, spec in answered.available_tools.items() if spec.supports_streaming}
     assert streaming == {"read_dataset", "subscribe", "watch_evaluation"}
     assert all(spec.description for spec in answered.available_tools.values())
+
+
+async def test_a_large_request_of_a_session_is_refused_before_it_is_parsed(tmp_path: Path):
+    """Sessions are retained, and their requests are read at once."""
+    async with snakepit_worker(tmp_path) as (pool, _):
+        request = pb.InitializeSessionRequest(session_id="large", metadata={"text": "x" * MAX_CONTROL_BYTES})
+        with pytest.raises(grpc.aio.AioRpcError, match=f"has at most {MAX_CONTROL_BYTES:,}") as refused:
+            await pool.call("InitializeSession", request, pb.InitializeSessionResponse)
+        assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+        request.metadata["text"] = "x" * (MAX_CONTROL_BYTES // 2)
+        assert (await pool.call("InitializeSession", request, pb.InitializeSessionResponse)).success
 
 
 async def test_a_tool_answers_plain_json(tmp_path: Path):

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from crucible_bridge.codec.maps import request_parsed
+from crucible_bridge.codec.elements import request_parsed
 from crucible_bridge.codec.metric_results import metrics_from_bytes, metrics_to_bytes
 from crucible_bridge.codec.options import options_from_v1, options_to_v1
 from crucible_bridge.errors import BridgeError

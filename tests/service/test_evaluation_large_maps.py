@@ -6,7 +6,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from crucible_bridge.codec.maps import MAX_MAP_ENTRIES
+from crucible_bridge.types import MAX_MAP_ENTRIES
 from crucible_bridge.v1 import evaluation_pb2, evaluation_pb2_grpc, metrics_pb2, metrics_pb2_grpc
 from tests.service.evaluation_kit import rig
 

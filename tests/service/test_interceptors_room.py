@@ -10,10 +10,12 @@ from typing import Any
 import grpc.aio
 import pytest
 
+from crucible_bridge.codec.elements import COUNTED_BYTES
 from crucible_bridge.codec.evaluation import evaluate_request_to_v1
 from crucible_bridge.errors import BridgeError, Code, ResourceExhausted
 from crucible_bridge.types import EvaluationState, SampledSequence
 from crucible_bridge.v1 import evaluation_pb2 as pb
+from crucible_bridge.v1 import grading_pb2, grading_pb2_grpc
 from crucible_worker.alarms import Alarms
 from crucible_worker.interceptors.room import RETRY_AFTER_SECONDS, SMALL_BYTES, Room
 from crucible_worker.testing import STALL, ScriptedModel
@@ -159,6 +161,25 @@ async def error_of(stream: Stream) -> BridgeError:
     except BridgeError as error:
         return error
     raise AssertionError("the stream ended with OK")
+
+
+async def test_the_elements_of_a_request_take_room_too():
+    """A megabyte of empty items is 50 MB once it is parsed; a megabyte of text stays one."""
+    items = grading_pb2.GradeMathRequest(items=[grading_pb2.GradeItem()] * (COUNTED_BYTES // 2))
+    text = grading_pb2.GradeMathRequest(items=[grading_pb2.GradeItem(answer=b"x" * COUNTED_BYTES)])
+    model = ScriptedModel(fault=lambda call: STALL)
+    async with (
+        rig(model, max_request_bytes_in_flight=10_000_000) as it,
+        held(it),
+        grpc.aio.insecure_channel(it.worker.address) as channel,
+    ):
+        grade = grading_pb2_grpc.GradingServiceStub(channel).GradeMath
+        with pytest.raises(grpc.aio.AioRpcError, match="the message has 53,477,376 bytes") as refused:
+            await grade(items)
+        assert refused.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        with pytest.raises(grpc.aio.AioRpcError) as refused:
+            await grade(text)
+        assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION  # this worker grades nothing
 
 
 async def test_a_long_answer_of_an_orchestrator_waits_for_room(received: list[int]):

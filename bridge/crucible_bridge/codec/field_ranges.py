@@ -57,7 +57,7 @@ def plainly(
         message: their message type.
         data: the bytes.
         decode: reads them in place.
-        parse: `parsed`, or `codec.maps.request_parsed` of a request.
+        parse: `parsed`, or `codec.elements.request_parsed` of a request.
 
     Raises:
         InvalidField: they are no message of this type, or `decode` refuses them.

@@ -13,10 +13,9 @@ import numpy as np
 from crucible_bridge.arrays import as_array
 from crucible_bridge.codec.bulk import Encoder, vector_from_v1
 from crucible_bridge.codec.data import array_to_v1
-from crucible_bridge.codec.field_ranges import parsed
+from crucible_bridge.codec.elements import request_parsed
 from crucible_bridge.codec.fields import entry, made, of_type, sendable, several
 from crucible_bridge.codec.generated import preference_pair_from_v1, preference_pair_to_v1
-from crucible_bridge.codec.maps import request_parsed
 from crucible_bridge.codec.models import model_ref_from_v1, model_ref_to_v1
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
@@ -122,7 +121,7 @@ def dpo_metrics_request_to_bytes(request: DPOMetricsRequest) -> bytes:
 
 def dpo_metrics_request_from_bytes(data: bytes) -> DPOMetricsRequest:
     """Decode a request for metrics of preference pairs."""
-    message = parsed(pb.ComputeDPOMetricsRequest, data)
+    message = request_parsed(pb.ComputeDPOMetricsRequest, data)
     columns: dict[str, np.ndarray] = {}
     models: dict[str, ModelRef] = {}
     for (name, ours), model in zip(DPO_COLUMNS.items(), ("policy", "policy", "reference", "reference"), strict=True):
@@ -159,7 +158,7 @@ def sampling_client_metrics_request_to_bytes(request: SamplingClientMetricsReque
 
 def sampling_client_metrics_request_from_bytes(data: bytes) -> SamplingClientMetricsRequest:
     """Decode a request about steps and times of sampling."""
-    message = parsed(pb.ComputeSamplingClientMetricsRequest, data)
+    message = request_parsed(pb.ComputeSamplingClientMetricsRequest, data)
     return SamplingClientMetricsRequest(
         steps=_integers(message, "sampling_client_steps", "sampling_client_steps"),
         seconds=_vector(message, "sampling_seconds", "sampling_seconds"),
@@ -179,7 +178,7 @@ def classification_metrics_request_to_bytes(request: ClassificationMetricsReques
 
 def classification_metrics_request_from_bytes(data: bytes) -> ClassificationMetricsRequest:
     """Decode a request for classification metrics."""
-    message = parsed(pb.ComputeClassificationMetricsRequest, data)
+    message = request_parsed(pb.ComputeClassificationMetricsRequest, data)
     return ClassificationMetricsRequest(
         predictions=_texts(message.predictions),
         targets=_texts(message.targets),
@@ -196,7 +195,7 @@ def pass_at_k_request_to_bytes(request: PassAtKRequest) -> bytes:
 
 def pass_at_k_request_from_bytes(data: bytes) -> PassAtKRequest:
     """Decode a request for pass@k."""
-    message = parsed(pb.ComputePassAtKRequest, data)
+    message = request_parsed(pb.ComputePassAtKRequest, data)
     return PassAtKRequest(
         samples=_integers(message, "samples", "samples"),
         successes=_integers(message, "successes", "successes"),

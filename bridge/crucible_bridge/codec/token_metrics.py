@@ -13,9 +13,9 @@ from typing import Any
 from crucible_bridge.codec.bulk import Encoder, inputs_at, tensors_at
 from crucible_bridge.codec.columns import add_columns, columns_at
 from crucible_bridge.codec.data import model_input_from_v1, model_input_to_v1
-from crucible_bridge.codec.field_ranges import FieldRange, NeedsFallback, parsed, plainly, split
+from crucible_bridge.codec.elements import request_parsed
+from crucible_bridge.codec.field_ranges import FieldRange, NeedsFallback, plainly, split
 from crucible_bridge.codec.fields import at_least, made, sendable
-from crucible_bridge.codec.maps import request_parsed
 from crucible_bridge.codec.models import model_ref_from_v1, model_ref_to_v1
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
@@ -74,7 +74,7 @@ def _kl_sample_train_request(data: bytes) -> KLSampleTrainRequest:
         logprobs, masks = inputs_at(data, spans[_DATUM], (_LOGPROBS, _MASK))
         training = tensors_at(data, spans[number], "training_logprobs")
     return KLSampleTrainRequest(
-        logprobs=logprobs, masks=masks, training_logprobs=training, extended=parsed(fields, rest).extended
+        logprobs=logprobs, masks=masks, training_logprobs=training, extended=request_parsed(fields, rest).extended
     )
 
 
@@ -97,7 +97,7 @@ def _kl_post_update_request(data: bytes) -> KLPostUpdateRequest:
     fields = pb.ComputeKLPostUpdateRequest
     source, columns = fields.UPDATED_FIELD_NUMBER, fields.COLUMNS_FIELD_NUMBER
     spans, rest = split(data, (0, len(data)), (_DATUM, source, columns))
-    message = parsed(fields, rest)
+    message = request_parsed(fields, rest)
     updated: LogprobSource
     if spans[columns]:
         logprobs, masks, updated = _columns_at(data, spans, columns, (_LOGPROBS, _MASK, _UPDATED))
@@ -141,7 +141,7 @@ def _kl_penalty_request(data: bytes) -> KLPenaltyRequest:
     fields, keys = pb.IncorporateKLPenaltyRequest, (_LOGPROBS, _MASK, _ADVANTAGES)
     source, columns = fields.BASE_FIELD_NUMBER, fields.COLUMNS_FIELD_NUMBER
     spans, rest = split(data, (0, len(data)), (_DATUM, source, columns))
-    message = parsed(fields, rest)
+    message = request_parsed(fields, rest)
     base: LogprobSource
     if spans[columns]:
         found = _columns_at(data, spans, columns, (*keys, _BASE), stored=(_ADVANTAGES,))
@@ -244,7 +244,7 @@ def _source_at(data: bytes, spans: Sequence[FieldRange], field: str) -> LogprobS
         raise NeedsFallback  # the parts of one message
     given, tensors = pb.LogprobSource.GIVEN_FIELD_NUMBER, pb.TensorList.TENSORS_FIELD_NUMBER
     found, rest = split(data, spans[0] if spans else (0, 0), (given,))
-    message = parsed(pb.LogprobSource, rest)
+    message = request_parsed(pb.LogprobSource, rest)
     match found[given], message.WhichOneof("source"):
         case [], "model":
             return model_ref_from_v1(message.model, f"{field}.model")
@@ -264,7 +264,7 @@ def _sequences_at(data: bytes, spans: Sequence[FieldRange]) -> tuple[Datum, ...]
     sequences: list[Datum] = []
     for index, (span, tokens) in enumerate(zip(spans, targets)):
         found, _ = split(data, span, (number,))
-        message = parsed(types_pb2.ModelInput, b"".join(data[slice(*part)] for part in found[number]))
+        message = request_parsed(types_pb2.ModelInput, b"".join(data[slice(*part)] for part in found[number]))
         model_input = model_input_from_v1(message, f"data[{index}].model_input")
         sequences.append(Datum(model_input=model_input, loss_fn_inputs={_TARGETS: tokens}))
     return tuple(sequences)

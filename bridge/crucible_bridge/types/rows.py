@@ -36,6 +36,7 @@ from crucible_bridge.types.row_datums import (
 
 __all__ = [
     "LATER_SHAPES",
+    "MAX_MAP_ENTRIES",
     "SHAPES",
     "TEMPLATE_COLUMNS",
     "MalformedRow",
@@ -46,6 +47,8 @@ __all__ = [
     "template_column",
 ]
 
+MAX_MAP_ENTRIES = 10_000
+"""Limit for one map: metadata of a sample, from a row or a request, labels, metrics of trajectories."""
 _SHOWN_NAMES, _SHOWN_CHARS = 10, 40
 """The number of columns that an error names, and of characters of each."""
 _NEEDED = ("input", "target", "targets", "index", "labels")
@@ -310,6 +313,9 @@ def _looked_up(row: Mapping[str, Any], column: str) -> tuple[bool, Any]:
 def _others(row: Mapping[str, Any], used: Iterable[str], write: Callable[[Any], str]) -> dict[str, str]:
     """The columns that become metadata; the entries of an object called "metadata" become entries."""
     known = row.get("metadata")
+    count = len(row) + (len(known) if isinstance(known, Mapping) else 0)
+    if count > MAX_MAP_ENTRIES:
+        raise MalformedRow(f"has {count:,} columns and entries of metadata, at most {MAX_MAP_ENTRIES:,} are read")
     if isinstance(known, Mapping):
         metadata = {key: item if isinstance(item, str) else write(item) for key, item in known.items()}
         left_out = {*used, "metadata"}

@@ -51,7 +51,11 @@ def directory_below(roots: Sequence[Path], text: str, field: str) -> Path:
             continue
         if found.is_relative_to(real):
             candidates.append(found)
-    existing = [path for path in candidates if path.is_dir()]
+    try:
+        existing = [path for path in candidates if path.is_dir()]
+    except OSError as error:
+        problem = f"is {text[:200]!r}, which cannot be a directory: {error.strerror}"
+        raise InvalidField(field, problem) from error
     if not candidates:
         message = f"is {text!r}, which is outside of the model roots: name a folder above it by --model-root"
         raise PermissionDenied(message, reason=Reason.PATH_OUT_OF_ROOT, field=field)

@@ -18,7 +18,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError, Message
 
-from crucible_bridge.codec.maps import LARGE_BYTES, has_maps, refuse_large_maps
+from crucible_bridge.codec.elements import LARGE_BYTES, memory_of_elements
 from crucible_bridge.errors import DeadlineExceeded, InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_worker.interceptors.admission import admitted
@@ -27,7 +27,7 @@ from crucible_worker.interceptors.calls import Calls
 from crucible_worker.interceptors.deadlines import bounded
 from crucible_worker.interceptors.errors import mapped
 from crucible_worker.interceptors.logs import logged
-from crucible_worker.interceptors.methods import HEALTH, Context, Handle, Method
+from crucible_worker.interceptors.methods import HEALTH, Context, Handle, Method, Unparsed
 from crucible_worker.limits import WorkerLimits
 
 __all__ = ["Interceptor"]
@@ -65,7 +65,7 @@ class Interceptor(grpc.aio.ServerInterceptor):
 
     def _wrap(self, path: str, handler: Any) -> grpc.RpcMethodHandler:
         method = Method(path=path, streams=handler.response_streaming)
-        parse = _parser(handler)
+        parse = _Parse(handler)
         behave = _streamed(handler) if method.streams else _answered(handler)
         handle = self._with_each(behave, parse) if handler.request_streaming else self._with_one(behave, parse, method)
         handle = bounded(handle, method, self._calls)
@@ -94,8 +94,12 @@ class Interceptor(grpc.aio.ServerInterceptor):
                 raise DeadlineExceeded(message, reason=Reason.REQUEST_TOO_SLOW) from None
             if data is _END:
                 raise InvalidField("request", "is missing", reason=Reason.MALFORMED_MESSAGE)
-            with calls.room.working_on(len(data)):
-                message = await parse(data)
+            size = len(data)
+            if parse.counts(size):
+                with calls.room.working_on(size):
+                    size += await parse.memory_of_elements(data)
+            with calls.room.working_on(size):
+                message = parse(data)
                 del data  # it may be large
                 return await inner(message, context)
 
@@ -107,24 +111,28 @@ class Interceptor(grpc.aio.ServerInterceptor):
         The first is refused if there is no room for it. Later ones wait, as a refusal would lose the work of the call;
         meanwhile no more of the stream is received.
         """
-        calls, seconds = self._calls, self._limits.request_seconds
 
         async def each(context: Context) -> AsyncIterator[Any]:
             first = True
             while (data := await context.read()) is not _END:
-                size, room = len(data), calls.room
-                work = room.working_on(size) if first else await room.working_on_in_turn(size, calls.alarms, seconds)
-                first = False
-                with work:
-                    yield await parse(data)
+                size = len(data)
+                if parse.counts(size):
+                    with await self._room(size, first):
+                        size += await parse.memory_of_elements(data)
+                with await self._room(size, first):
+                    first = False
+                    yield parse(data)
 
         async def handle(_: object, context: Context) -> Any:
             return await inner(each(context), context)
 
         return handle
 
-
-_Parse = Callable[[bytes], Awaitable[Any]]
+    async def _room(self, size: int, at_once: bool) -> contextlib.AbstractContextManager[None]:
+        room = self._calls.room
+        if at_once:
+            return room.working_on(size)
+        return await room.working_on_in_turn(size, self._calls.alarms, self._limits.request_seconds)
 
 
 def _answered(handler: Any) -> Handle:
@@ -149,20 +157,33 @@ def _serializer(handler: Any) -> Callable[[Any], bytes]:
     return lambda response: response if isinstance(response, bytes) else serialize(response)
 
 
-def _parser(handler: Any) -> _Parse:
-    deserialize = handler.request_deserializer
-    # In generated registrations it is a method of the message's class; otherwise bytes stay bytes.
-    holder: Any = getattr(deserialize, "__self__", None)
-    with_maps: type[Message] | None = None
-    if isinstance(holder, type) and issubclass(holder, Message) and has_maps(holder):
-        with_maps = holder
+def _message_of(deserialize: Any) -> type[Message] | None:
+    """What a deserializer reads; None if it is bytes that count nothing but themselves."""
+    if isinstance(deserialize, Unparsed):
+        return deserialize.message
+    holder: Any = getattr(deserialize, "__self__", None)  # of a message's FromString
+    return holder if isinstance(holder, type) and issubclass(holder, Message) else None
 
-    async def parse(data: bytes) -> Any:
-        if with_maps is not None and len(data) >= LARGE_BYTES:
-            await asyncio.to_thread(refuse_large_maps, with_maps, data)
+
+class _Parse:
+    """Parses the requests of a method."""
+
+    def __init__(self, handler: Any) -> None:
+        self._deserialize = handler.request_deserializer
+        self._message = _message_of(self._deserialize)
+
+    def counts(self, size: int) -> bool:
+        """Whether the elements of a request of so many bytes are counted first."""
+        return size >= LARGE_BYTES and self._message is not None
+
+    async def memory_of_elements(self, data: bytes) -> int:
+        """Bytes that they need in addition, once the request is parsed."""
+        assert self._message is not None, "nothing is known of the request's elements"
+        return await asyncio.to_thread(memory_of_elements, self._message, data)
+
+    def __call__(self, data: bytes) -> Any:
+        """The message."""
         try:
-            return deserialize(data)
+            return self._deserialize(data)
         except DecodeError:
             raise InvalidField("request", "is not a message of this method", reason=Reason.MALFORMED_MESSAGE) from None
-
-    return parse

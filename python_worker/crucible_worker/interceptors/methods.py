@@ -8,10 +8,11 @@ from typing import Any
 
 import grpc
 import grpc.aio
+from google.protobuf.message import Message
 
 from crucible_bridge.idempotency import without_side_effects
 
-__all__ = ["HEALTH", "REFLECTION", "WORKER", "Context", "Encoded", "Handle", "Method"]
+__all__ = ["HEALTH", "REFLECTION", "WORKER", "Context", "Encoded", "Handle", "Method", "Unparsed"]
 
 HEALTH = "grpc.health.v1.Health"
 REFLECTION = "grpc.reflection."
@@ -26,6 +27,18 @@ Encoded = Any
 """A response that a thread has serialized: bytes, sent as they are. Any, as generated servicers declare messages."""
 
 _OF_THE_PLATFORM = ("grpc.health.", REFLECTION)
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Unparsed:
+    """The deserializer of a method that parses its requests by itself."""
+
+    message: type[Message]
+    """What they are; their elements are counted first."""
+
+    def __call__(self, data: bytes) -> bytes:
+        """The bytes themselves."""
+        return data
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound, P
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import MalformedRow, RowReader, Sample, kind_of
 from crucible_worker.below_roots import LeadsOut, find_below
-from crucible_worker.parsing import uncollected, written
+from crucible_worker.parsing import parts_of, uncollected, written
 from crucible_worker.runs.text_files import text_file
 
 __all__ = [
@@ -38,6 +38,7 @@ __all__ = [
     "bounded_lines",
     "find_file",
     "line_of",
+    "object_of_pairs",
     "parsed_line",
     "read_lines",
 ]
@@ -56,8 +57,6 @@ _HALF = re.compile(r"\\u[dD][89a-fA-F]")
 """Escapes of a surrogate pair, or of half of one."""
 _IN_TEXT, _BETWEEN_TEXTS = re.compile(rb'["\\]'), re.compile(rb'["\[\]{},]')
 """What ends a text, or what may begin or end an element of an array."""
-_PARTS = (b"[", b"{", b'":')
-"""Characters that begin or end lists, objects and keys; those within texts are counted as well."""
 _SKIP_BYTES = 1024 * 1024
 """Bytes read at once of a line that is too long; `go_on` is called in between."""
 _EXCERPT_BYTES = 240
@@ -273,7 +272,7 @@ def parsed_line(raw: bytes | None, *, any_bytes: bool = False) -> dict[str, Any]
     """
     if raw is None:
         raise MalformedLine(f"is longer than {MAX_LINE_BYTES:,} bytes: one object a line is needed")
-    if sum(map(raw.count, _PARTS)) > MAX_LINE_PARTS:
+    if parts_of(raw) > MAX_LINE_PARTS:
         raise MalformedLine(f"holds more than {MAX_LINE_PARTS:,} lists, objects and keys")
     try:
         text = raw.decode("utf-8", "surrogateescape" if any_bytes else "strict")
@@ -282,7 +281,11 @@ def parsed_line(raw: bytes | None, *, any_bytes: bool = False) -> dict[str, Any]
     try:
         with uncollected(len(raw)):
             record = json.loads(
-                text, object_pairs_hook=_object, parse_constant=_not_a_number, parse_float=_finite, parse_int=_whole
+                text,
+                object_pairs_hook=object_of_pairs,
+                parse_constant=_not_a_number,
+                parse_float=_finite,
+                parse_int=_whole,
             )
     except MalformedLine:
         raise
@@ -298,7 +301,12 @@ def parsed_line(raw: bytes | None, *, any_bytes: bool = False) -> dict[str, Any]
     return record
 
 
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+def object_of_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object from its keys and values, as `json` reads them.
+
+    Raises:
+        MalformedLine: a key occurs twice.
+    """
     made = dict(pairs)
     if len(made) != len(pairs):
         counts = collections.Counter(key for key, _ in pairs)

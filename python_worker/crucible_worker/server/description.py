@@ -7,8 +7,8 @@ import importlib.metadata
 import platform
 from collections.abc import Mapping
 
-from crucible_bridge.codec.maps import MAX_MAP_ENTRIES
-from crucible_bridge.types import MAX_GROUP_BYTES, WorkerInfo, bounds
+from crucible_bridge.codec.elements import MAX_ELEMENTS
+from crucible_bridge.types import MAX_GROUP_BYTES, MAX_MAP_ENTRIES, WorkerInfo, bounds
 from crucible_worker.config import Settings
 from crucible_worker.grading import choice, direct, format, patterns, pool
 from crucible_worker.grading.math import grader
@@ -77,6 +77,7 @@ def fixed_limits() -> Mapping[str, float]:
         "max_prompt_chars": MAX_PROMPT_CHARS,
         "max_few_shot": bounds.FEW_SHOT_COUNT_MOST,
         "max_map_entries": MAX_MAP_ENTRIES,
+        "max_request_elements": MAX_ELEMENTS,
         "max_trajectory_keys": MAX_KEYS,
         "max_metric_name_chars": MAX_NAME_CHARS,
         "max_labels": MAX_LABELS,

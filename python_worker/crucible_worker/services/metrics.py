@@ -84,14 +84,14 @@ class MetricsService:
             pb.DESCRIPTOR.services_by_name["MetricsService"],
             {
                 "ComputeKLSampleTrain": self._computed(functools.partial(answers.kl_sample_train_answer, limit)),
-                "ComputeKLPostUpdate": registration.over_bytes(self._kl_post_update),
-                "IncorporateKLPenalty": registration.over_bytes(self._kl_penalty),
+                "ComputeKLPostUpdate": registration.over_bytes(self._kl_post_update, counted=False),
+                "IncorporateKLPenalty": registration.over_bytes(self._kl_penalty, counted=False),
                 "ComputeMeanNLL": self._computed(functools.partial(answers.mean_nll_answer, limit)),
                 "ComputeTrajectoryMetrics": self._computed(answers.trajectory_answer),
-                "ComputeDPOMetrics": registration.over_bytes(self._dpo),
+                "ComputeDPOMetrics": registration.over_bytes(self._dpo, counted=False),
                 "ComputeSamplingClientMetrics": self._computed(answers.sampling_client_answer),
                 "ComputeClassificationMetrics": self._computed(answers.classification_answer),
-                "ComputePassAtK": registration.over_bytes(self._pass_at_k),
+                "ComputePassAtK": registration.over_bytes(self._pass_at_k, counted=False),
             },
         )
 
@@ -106,7 +106,7 @@ class MetricsService:
             async def compute(data: bytes, context: Context) -> bytes:
                 return await self._answer(method.name, time.perf_counter_ns(), data, lambda: work(data))
 
-            return registration.over_bytes(compute)(method)
+            return registration.over_bytes(compute, counted=False)(method)
 
         return register
 

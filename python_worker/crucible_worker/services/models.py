@@ -16,7 +16,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
 from crucible_bridge.codec import model_calls as codec
-from crucible_bridge.codec.maps import request_parsed
+from crucible_bridge.codec.field_ranges import parsed
 from crucible_bridge.types import LogprobsAnswer, LogprobsRequest, ModelRef
 from crucible_bridge.v1 import models_pb2 as pb
 from crucible_worker.backends.base import Backend
@@ -77,7 +77,7 @@ class ModelService:
                 received = asyncio.get_running_loop().time()
 
                 def read() -> Any:
-                    return decode(request_parsed(message, data))
+                    return decode(parsed(message, data))
 
                 request = read() if len(data) < LARGE_REQUEST_BYTES else await self._in_thread(read)
                 answer = await ask(self._models, request, limits=self._limits, received=received)

@@ -13,8 +13,8 @@ from google.protobuf.descriptor import Descriptor, MethodDescriptor, ServiceDesc
 from google.protobuf.message_factory import GetMessageClass
 
 from crucible_bridge.codec import generated
-from crucible_bridge.codec.maps import request_parsed
-from crucible_worker.interceptors.methods import Context
+from crucible_bridge.codec.field_ranges import parsed
+from crucible_worker.interceptors.methods import Context, Unparsed
 
 __all__ = ["LARGE_REQUEST_BYTES", "Registration", "over_bytes", "over_messages", "over_types", "registered"]
 
@@ -64,12 +64,18 @@ def over_messages(function: Callable[[Any, Any], Any]) -> Registration:
     return register
 
 
-def over_bytes(function: Callable[[Any, Any], Any]) -> Registration:
-    """Register a function of a call's bytes and context: it parses by itself, perhaps in a thread."""
+def over_bytes(function: Callable[[Any, Any], Any], *, counted: bool = True) -> Registration:
+    """Register a function of a call's bytes and context: it parses by itself, perhaps in a thread.
+
+    Args:
+        function: answers the call.
+        counted: whether the elements of a request are counted before it gets one; else it bounds them by itself.
+    """
 
     def register(method: MethodDescriptor) -> grpc.RpcMethodHandler:
+        unparsed = Unparsed(GetMessageClass(method.input_type)) if counted else bytes
         return _MAKERS[method.client_streaming, method.server_streaming](
-            function, request_deserializer=bytes, response_serializer=bytes
+            function, request_deserializer=unparsed, response_serializer=bytes
         )
 
     return register
@@ -89,7 +95,7 @@ def over_types(function: Callable[[Any], Any]) -> Registration:
         decode, encode = _conversion(method.input_type, "from"), _conversion(method.output_type, "to")
 
         def read(data: bytes) -> Any:
-            return decode(request_parsed(message, data))
+            return decode(parsed(message, data))
 
         def whole(data: bytes) -> bytes:
             return encode(function(read(data))).SerializeToString()

@@ -15,7 +15,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from crucible_bridge.codec import generated
 from crucible_bridge.codec.answer_room import within_room
-from crucible_bridge.codec.maps import request_parsed
+from crucible_bridge.codec.field_ranges import parsed
 from crucible_bridge.types import ListRenderersRequest, ListRenderersResponse
 from crucible_bridge.v1 import rendering_pb2 as pb
 from crucible_worker.interceptors.methods import Context
@@ -87,7 +87,7 @@ class RenderingService:
 
             async def answer(data: bytes, context: Context) -> bytes:
                 def read() -> Any:
-                    return decode(request_parsed(message, data))
+                    return decode(parsed(message, data))
 
                 large = len(data) >= registration.LARGE_REQUEST_BYTES
                 request = await asyncio.to_thread(read) if large else read()

@@ -16,6 +16,7 @@ from crucible_bridge.reasons import Reason
 from crucible_bridge.status import STATUS_CODES
 from crucible_worker.interceptors import Calls
 from crucible_worker.interceptors.methods import Context
+from crucible_worker.parsing import aside_if_large
 from crucible_worker.snakepit import failures
 from crucible_worker.snakepit.messages import ToolRequest, answer, failure, read_tool_request
 from crucible_worker.snakepit.results import ToolResult
@@ -46,7 +47,7 @@ class Execution:
         asked: ToolRequest | None = None
         try:
             with self._calls.room.working_on(len(data)):
-                asked = read_tool_request(data, context.time_remaining())
+                asked = await _read(data, context.time_remaining())
                 bind_contextvars(session_id=asked.call.session_id)
                 parameters = await _parameters(asked)
                 result = await self._tools.execute(asked.tool, parameters, asked.binary, asked.call)
@@ -79,7 +80,7 @@ class Execution:
         count = 0
         try:
             with self._calls.room.working_on(len(data)):
-                asked = read_tool_request(data, context.time_remaining())
+                asked = await _read(data, context.time_remaining())
                 bind_contextvars(session_id=asked.call.session_id)
                 chunks = self._tools.stream(asked.tool, await _parameters(asked), asked.binary, asked.call)
                 async with contextlib.aclosing(chunks):
@@ -95,6 +96,11 @@ class Execution:
             _ended("streaming_tool", asked, started, known)
             await context.abort(STATUS_CODES[known.code], _error_text(known, asked))
         _ended("streaming_tool", asked, started, None)
+
+
+async def _read(data: bytes, seconds: float | None) -> ToolRequest:
+    deadline = None if seconds is None else asyncio.get_running_loop().time() + seconds
+    return await aside_if_large(len(data), lambda: read_tool_request(data, deadline))
 
 
 async def _parameters(asked: ToolRequest) -> dict[str, Any]:

@@ -5,26 +5,28 @@ A large request is read in place, without a copy: protobuf would copy its binary
 
 from __future__ import annotations
 
-import asyncio
 import dataclasses
 import json
 from collections.abc import Mapping
 from typing import Any
 
 from crucible_bridge.codec.bulk import Encoder
+from crucible_bridge.codec.elements import MAX_ELEMENTS, request_parsed
 from crucible_bridge.codec.field_ranges import FieldRange, NeedsFallback, content_range, plainly, split
-from crucible_bridge.codec.maps import request_parsed
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.reasons import Reason
+from crucible_worker.parsing import parts_of, uncollected
 from crucible_worker.snakepit.results import ToolResult
 from crucible_worker.snakepit.tools import LARGE_BYTES, ToolCall
 from crucible_worker.snakepit.tools_arrays import Binary
 from crucible_worker.snakepit.wire import snakepit_bridge_pb2 as pb
 
-__all__ = ["CORRELATION_KEY", "ToolRequest", "answer", "failure", "read_tool_request"]
+__all__ = ["CORRELATION_KEY", "MAX_PARTS", "ToolRequest", "answer", "failure", "read_tool_request"]
 
 CORRELATION_KEY = "correlation_id"
 """The key of a request's metadata."""
+MAX_PARTS = MAX_ELEMENTS
+"""Lists, objects and keys of the parameters of a call."""
 
 # The value that Snakepit itself writes there, and does not read.
 _TYPE_URL = "type.googleapis.com/google.protobuf.StringValue"
@@ -51,17 +53,21 @@ class ToolRequest:
         """The parameters.
 
         Raises:
-            InvalidField: one of them is not JSON.
+            InvalidField: one of them is not JSON, or they have more than `MAX_PARTS`.
         """
+        parts = {name: parts_of(text) for name, text in self.json.items()}
+        if sum(parts.values()) > MAX_PARTS:
+            problem = f"all parameters together have more than {MAX_PARTS:,} lists, objects and keys"
+            raise InvalidField(max(parts, key=parts.__getitem__), f"has the most of them: {problem}")
         return {name: _value(name, text) for name, text in self.json.items()}
 
 
-def read_tool_request(data: bytes, seconds: float | None) -> ToolRequest:
+def read_tool_request(data: bytes, deadline: float | None) -> ToolRequest:
     """Read a request.
 
     Args:
         data: an ExecuteToolRequest.
-        seconds: until the caller stops waiting; None if unknown.
+        deadline: when the caller stops waiting, by the event loop's clock; None if unknown.
 
     Raises:
         InvalidField: the bytes are not such a message.
@@ -77,7 +83,7 @@ def read_tool_request(data: bytes, seconds: float | None) -> ToolRequest:
         call=ToolCall(
             correlation_id=message.metadata.get(CORRELATION_KEY) or None,
             session_id=message.session_id,
-            deadline=None if seconds is None else asyncio.get_running_loop().time() + seconds,
+            deadline=deadline,
             large=sum(map(len, parameters.values())) >= LARGE_BYTES,
         ),
         json=parameters,
@@ -134,7 +140,8 @@ def _entry(data: bytes, span: FieldRange) -> tuple[str, Binary]:
 
 def _value(name: str, text: bytes) -> Any:
     try:
-        return json.loads(text)
+        with uncollected(len(text)):
+            return json.loads(text)
     except (ValueError, RecursionError):
         # The error's text would contain the value.
         raise InvalidField(name, "is not JSON that can be read", reason=Reason.MALFORMED_JSON) from None

@@ -9,7 +9,8 @@ from typing import Any
 import grpc
 import grpc.aio
 
-from crucible_bridge.codec.maps import request_parsed
+from crucible_bridge.codec.elements import request_parsed
+from crucible_bridge.errors import InvalidField
 from crucible_worker.interceptors import Calls
 from crucible_worker.interceptors.errors import mapped
 from crucible_worker.interceptors.methods import Context
@@ -20,8 +21,10 @@ from crucible_worker.snakepit.sessions import Sessions
 from crucible_worker.snakepit.tools import LIST_TOOLS, ToolCall, Tools
 from crucible_worker.snakepit.wire import snakepit_bridge_pb2 as pb
 
-__all__ = ["SERVICE", "BridgeService"]
+__all__ = ["MAX_CONTROL_BYTES", "SERVICE", "BridgeService"]
 
+MAX_CONTROL_BYTES = 64 * 1024
+"""A request about a session, or of a probe: it is parsed at once, and a session retains it."""
 SERVICE = pb.DESCRIPTOR.services_by_name["BridgeService"].full_name
 
 
@@ -88,6 +91,9 @@ class BridgeService:
 async def _parse_and_answer(
     request: type[Any], answer: Callable[[Any], Awaitable[Any]], data: bytes, context: Context
 ) -> bytes:
+    if len(data) > MAX_CONTROL_BYTES:
+        problem = f"has {len(data):,} bytes; one that executes no tool has at most {MAX_CONTROL_BYTES:,}"
+        raise InvalidField("request", problem)
     return (await answer(request_parsed(request, data))).SerializeToString()
 
 

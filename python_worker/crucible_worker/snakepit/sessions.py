@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import time
 from collections.abc import Mapping
 
 from crucible_bridge.errors import NotFound
 from crucible_bridge.reasons import Reason
 
-__all__ = ["MAX_SESSIONS", "Session", "Sessions"]
+__all__ = ["MAX_SESSIONS", "MAX_SESSIONS_BYTES", "Session", "Sessions"]
 
 MAX_SESSIONS = 1024
 """Sessions that are stored; the oldest are removed first."""
+MAX_SESSIONS_BYTES = 64 * 1024 * 1024
+"""Memory of those that are stored, together."""
+
+_ENTRY_BYTES = 256
+"""Memory of an entry, a key and its value, besides their characters."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +29,8 @@ class Session:
     """The request of Elixir."""
     created_unix_ns: int
     """When, Unix time in nanoseconds."""
+    size: int
+    """Bytes of memory, roughly."""
 
 
 class Sessions:
@@ -30,18 +38,24 @@ class Sessions:
 
     def __init__(self) -> None:
         self._sessions: dict[str, Session] = {}
+        self._size = 0
 
     def open(self, session_id: str, metadata: Mapping[str, str]) -> None:
         """Open a session; an open one is not changed."""
         if session_id in self._sessions:
             return
-        self._sessions[session_id] = Session(metadata=metadata, created_unix_ns=time.time_ns())
-        if len(self._sessions) > MAX_SESSIONS:
-            del self._sessions[next(iter(self._sessions))]
+        texts = (session_id, *metadata.keys(), *metadata.values())
+        size = sum(map(sys.getsizeof, texts)) + _ENTRY_BYTES * (1 + len(metadata))
+        self._sessions[session_id] = Session(metadata=metadata, created_unix_ns=time.time_ns(), size=size)
+        self._size += size
+        while len(self._sessions) > MAX_SESSIONS or self._size > MAX_SESSIONS_BYTES:
+            self.close(next(iter(self._sessions)))
 
     def close(self, session_id: str) -> bool:
         """End a session; returns whether there was one."""
-        return self._sessions.pop(session_id, None) is not None
+        session = self._sessions.pop(session_id, None)
+        self._size -= 0 if session is None else session.size
+        return session is not None
 
     def get(self, session_id: str) -> Session:
         """A session.

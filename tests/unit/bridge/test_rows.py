@@ -249,6 +249,20 @@ def test_a_mapping_of_what_no_row_has_is_refused_at_the_end() -> None:
         reader({"target": "q"}).sample({"q": "a"})
 
 
+@rows(
+    "given",
+    [
+        {"q": "x", "t": "y", **{f"k{number}": 1 for number in range(9_999)}},
+        {"q": "x", "t": "y", "metadata": {f"k{number}": 1 for number in range(9_998)}},
+    ],
+)
+def test_the_metadata_of_a_row_is_bounded(given):
+    """As that of a sample in a request: 900,000 keys in a line took seconds."""
+    for read in (reader({"input": "q", "target": "t"}), reader({"input": "q"})):
+        with pytest.raises(MalformedRow, match="has 10,001 columns and entries of metadata, at most 10,000"):
+            read.sample(given)
+
+
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=9),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),

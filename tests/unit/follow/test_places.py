@@ -29,7 +29,7 @@ def test_a_directory_is_below_the_root_that_has_it(tmp_path: Path):
         with pytest.raises(PermissionDenied) as caught:
             directory_below(roots[:1], text, "directory")
         assert (caught.value.reason, caught.value.field) == ("PATH_OUT_OF_ROOT", "directory")
-    for text in ("", "a\0b"):
+    for text in ("", "a\0b", "a" * 256):
         with pytest.raises(InvalidField):
             directory_below(roots, text, "directory")
     with pytest.raises(FailedPrecondition):

@@ -121,6 +121,10 @@ def test_a_parquet_file_is_read_with_lists_classes_and_dates(tmp_path: Path) -> 
         (b"input,target\na\nb,c,d\ne,f", ["has 1 fields", "has 3 fields", {"input": "e", "target": "f"}]),
         (b"input\n\xff\na\n", ["is not UTF-8, at byte 1 of line 2", {"input": "a"}]),
         (b'input\n"a" b\nc\n', ["is not CSV", {"input": "c"}]),
+        (
+            b'input,metadata\na,"{""k"": 1, ""k"": 2}"\nb,"{""k"": 1}"\n',
+            ["has the key 'k' twice in a cell of the column 'metadata'", {"input": "b", "metadata": {"k": 1}}],
+        ),
         (b'input\na "b" c\n', [{"input": 'a "b" c'}]),
         (b" input , target\na, b\n", [{"input": "a", "target": " b"}]),
         (b"input;target\na, b;c\n", [{"input": "a, b", "target": "c"}]),

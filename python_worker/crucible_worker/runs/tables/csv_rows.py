@@ -10,13 +10,13 @@ import codecs
 import csv
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.reasons import Reason
-from crucible_worker.runs.jsonl import MAX_LINE_BYTES
+from crucible_worker.runs.jsonl import MAX_LINE_BYTES, MalformedLine, object_of_pairs
 from crucible_worker.runs.row_process import Fault
 from crucible_worker.runs.tables.loading import FIELD
 from crucible_worker.runs.text_files import text_file
@@ -62,7 +62,7 @@ def csv_rows(path: str, columns: Mapping[str, str]) -> Iterator[dict[str, Any] |
             elif len(record) != len(names):
                 yield Fault(f"has {len(record):,} fields, and the first row names {len(names):,} columns")
             else:
-                yield {name: cells.value(name, cell) for name, cell in zip(names, record) if name}
+                yield cells.row(names, record)
 
 
 def _separator(head: bytes, path: str) -> str:
@@ -150,13 +150,25 @@ class _Cells:
         optional = {column for key, column in columns.items() if key in _OPTIONAL} if columns else _OPTIONAL
         self._optional = (optional | self._json) - {columns.get("input")}
 
-    def value(self, column: str, cell: str) -> Any:
-        """The value of a cell."""
+    def row(self, names: Sequence[str], record: Sequence[str]) -> dict[str, Any] | Fault:
+        """The values of a row, by column; one without a name is left out."""
+        row: dict[str, Any] = {}
+        for name, cell in zip(names, record):
+            try:
+                if name:
+                    row[name] = self._value(name, cell)
+            except MalformedLine as error:
+                return Fault(f"{error} in a cell of the column {name[:60]!r}")
+        return row
+
+    def _value(self, column: str, cell: str) -> Any:
         if not cell and column in self._optional:
             return None
         if column in self._json and cell.startswith(("[", "{")):
             try:
-                return json.loads(cell)
+                return json.loads(cell, object_pairs_hook=object_of_pairs)
+            except MalformedLine:
+                raise
             except (ValueError, RecursionError):
                 return cell  # if a list is needed, the reader of records refuses the text
         return cell

@@ -1,4 +1,4 @@
-"""Maps of requests are counted before protobuf parses them, as it would take quadratic time to fill large ones."""
+"""What a request consists of is counted before protobuf parses it: its bytes do not show what it costs."""
 
 from __future__ import annotations
 
@@ -6,8 +6,16 @@ from typing import Any
 
 import pytest
 
-from crucible_bridge.codec.maps import LARGE_BYTES, MAX_MAP_ENTRIES, has_maps, refuse_large_maps, request_parsed
+from crucible_bridge.codec import elements
+from crucible_bridge.codec.elements import (
+    COUNTED_BYTES,
+    LARGE_BYTES,
+    MAX_ELEMENTS,
+    memory_of_elements,
+    request_parsed,
+)
 from crucible_bridge.errors import InvalidField
+from crucible_bridge.types import MAX_MAP_ENTRIES
 from crucible_bridge.v1 import evaluation_pb2, grading_pb2, metrics_pb2, worker_pb2
 from tests.tables import rows
 
@@ -71,7 +79,7 @@ def test_parts_that_a_parser_puts_together_count_together() -> None:
         pieces += request.SerializeToString()
 
     with pytest.raises(InvalidField, match="10,000 entries"):
-        refuse_large_maps(evaluation_pb2.StartEvaluationRequest, pieces)
+        memory_of_elements(evaluation_pb2.StartEvaluationRequest, pieces)
 
 
 def test_many_small_maps_are_fine() -> None:
@@ -92,8 +100,56 @@ def test_what_hides_entries_is_no_message(end: bytes) -> None:
         request_parsed(evaluation_pb2.EvaluateRequest, data)
 
 
-def test_requests_without_maps_are_not_looked_at() -> None:
-    """Most calls have none."""
-    assert has_maps(evaluation_pb2.EvaluateRequest)
-    assert not has_maps(grading_pb2.GradeMathRequest)
-    assert not has_maps(worker_pb2.GetInfoRequest)
+def test_what_is_small_or_has_no_elements_is_not_counted() -> None:
+    """Most calls."""
+    small = grading_pb2.GradeMathRequest(items=[grading_pb2.GradeItem()] * 1_000)
+    assert memory_of_elements(grading_pb2.GradeMathRequest, small.SerializeToString()) == 0
+    assert memory_of_elements(worker_pb2.GetInfoRequest, b"\x7a\x00" * COUNTED_BYTES) == 0
+
+
+def times(message: Any, count: int) -> bytes:
+    """A message with one field, so many times."""
+    return message.SerializeToString() * count
+
+
+def of_items(count: int) -> tuple[bytes, str]:
+    """Items without anything."""
+    return times(grading_pb2.GradeMathRequest(items=[grading_pb2.GradeItem()]), count), "items"
+
+
+def of_targets(count: int) -> tuple[bytes, str]:
+    """Empty targets of one item."""
+    return inside((1,), times(grading_pb2.GradeItem(targets=[""]), count - 1)), "items[].targets"
+
+
+def of_both(count: int) -> tuple[bytes, str]:
+    """Items with a target each, and one without."""
+    one = grading_pb2.GradeMathRequest(items=[grading_pb2.GradeItem(targets=[""])])
+    items, rest = divmod(count, 2)
+    return times(one, items) + of_items(rest)[0], "items[].targets" if rest == 0 else "items"
+
+
+def inside(numbers: Any, data: bytes) -> bytes:
+    """The bytes of a message as the content of a field, of a field of that, and so on."""
+    for number in numbers:
+        size, length = len(data), b""
+        while size > 0x7F:
+            length, size = length + bytes([size & 0x7F | 0x80]), size >> 7
+        data = bytes([number << 3 | 2]) + length + bytes([size]) + data
+    return data
+
+
+@pytest.mark.parametrize("made", [of_items, of_targets, of_both])
+def test_the_elements_of_a_request_are_limited_at_all_depths_together(
+    made: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The most of them are fine and have a size in memory; one more is refused where it is."""
+    request, most = grading_pb2.GradeMathRequest, COUNTED_BYTES // 2
+    assert most < MAX_ELEMENTS
+    monkeypatch.setattr(elements, "MAX_ELEMENTS", most)
+    assert memory_of_elements(request, made(most)[0]) == 100 * most
+
+    data, field = made(most + 1)
+    with pytest.raises(InvalidField, match=f"more than {most:,}") as caught:
+        memory_of_elements(request, data)
+    assert caught.value.field == field
