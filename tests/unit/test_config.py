@@ -39,7 +39,7 @@ def test_defaults_are_safe():
 
     assert (settings.host, settings.port, settings.unix_socket) == ("127.0.0.1", 50051, None)
     assert not settings.reachable_by_others
-    assert settings.token is None
+    assert settings.tokens == ()
     assert settings.tls is None
     assert settings.limits == WorkerLimits()
 
@@ -137,7 +137,7 @@ def test_other_addresses_are_served_with_token_and_tls(token_file: Path, tls: di
     settings = load_settings({"host": "0.0.0.0", "token_file": token_file, **tls}, {})
 
     assert settings.reachable_by_others
-    assert settings.token == "secret"
+    assert settings.tokens == ("secret",)
     assert settings.tls == (tls["tls_cert"], tls["tls_key"])
 
 
@@ -145,7 +145,7 @@ def test_tls_can_be_left_to_others_beside_a_token(token_file: Path):
     """Behind something that encrypts, the worker can be told so; the token stays."""
     settings = load_settings({"host": "0.0.0.0", "token_file": token_file, "insecure_no_tls": True}, {})
 
-    assert settings.token == "secret"
+    assert settings.tokens == ("secret",)
     assert settings.tls is None
 
 
@@ -161,7 +161,7 @@ def test_a_token_that_everybody_can_read_is_refused(mode: int, tmp_path: Path):
 @pytest.mark.parametrize("mode", [0o400, 0o600, 0o640])
 def test_a_token_may_be_readable_by_its_group(mode: int, tmp_path: Path):
     """Secrets are often handed over by group."""
-    assert load_settings({"token_file": _file(tmp_path / "token", "secret", mode)}, {}).token == "secret"
+    assert load_settings({"token_file": _file(tmp_path / "token", "secret", mode)}, {}).tokens == ("secret",)
 
 
 @rows(("content", "why"), [("", "is empty"), (" \n", "is empty"), ("two words", "one word"), ("schlüssel", "one word")])

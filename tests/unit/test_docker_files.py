@@ -267,7 +267,7 @@ def test_compose_worker_would_start(compose: Any, tmp_path: Path):
     settings = load_settings({}, {**worker["environment"], f"{ENVIRONMENT_PREFIX}TOKEN_FILE": str(token)})
 
     assert settings.reachable_by_others
-    assert settings.token == "s3cret"
+    assert settings.tokens == ("s3cret",)
     assert [port.rpartition(":")[2] for port in worker["ports"]] == [str(settings.port)]
     # Docker kills 10 s after SIGTERM, unless told otherwise.
     assert "stop_grace_period" not in worker
@@ -296,7 +296,7 @@ def test_compose_makes_a_token_once(compose: Any, tmp_path: Path):
         made.append(path.read_text())
 
     assert made[0] == made[1]
-    assert load_settings({"token_file": path}, {}).token == made[0].strip()
+    assert load_settings({"token_file": path}, {}).tokens == (made[0].strip(),)
     assert len(made[0].strip()) >= 32
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert list(tmp_path.iterdir()) == [path]

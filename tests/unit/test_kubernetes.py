@@ -132,7 +132,7 @@ def test_variables_are_settings_of_a_worker(rendered: dict[str, list[Document]],
     settings = load_settings({}, environment)
 
     assert settings.reachable_by_others
-    assert settings.token
+    assert settings.tokens
     assert (settings.tls is None) == settings.insecure_no_tls == (overlay != "tls")
     assert settings.journal == SECRET["journal"]
     assert container["args"] == ["serve"]

@@ -79,6 +79,8 @@ def run_checks(settings: Settings) -> Iterator[Check]:
             yield _check(package, lambda name=package: _version(name, "[postgres]"), "keep evaluations", required=True)
         yield _check("journal", lambda: _database(url), "keep evaluations, shared by workers", required=True)
     yield _check("address", lambda: _address(settings), "serve there", required=True)
+    if (tls := settings.tls) is not None:
+        yield _check("certificate", lambda: _certificate(*tls), "serve with TLS", required=True)
     for package in _requirements("local"):
         yield _check(package, lambda name=package: _version(name, "[local]"), "evaluate local models")
     for package in _requirements("lora"):
@@ -237,6 +239,19 @@ def _free(settings: Settings) -> str:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind(address)
     return f"{settings.host}:{settings.port}"
+
+
+def _certificate(chain: Path, key: Path) -> str:
+    """Whether it can be used, and for how long."""
+    from crucible_worker.server.credentials import Certificate, StartError
+
+    try:
+        certificate = Certificate(chain, key)
+    except StartError as error:
+        raise _Missing(str(error)) from None
+    if certificate.days_left() < 0:
+        raise _Missing(f"{certificate}: renew it; a worker reads it again by itself")
+    return str(certificate)
 
 
 def _grading(settings: Settings) -> str:

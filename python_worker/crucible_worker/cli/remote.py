@@ -76,7 +76,7 @@ def worker_at(address: str, token_file: Path | None, trust: Trust) -> Generator[
 
 
 def token_in(file: Path | None) -> str | None:
-    """The token in a file; None if there is no file.
+    """The first token in a file; None if there is no file.
 
     Raises:
         InvalidField: the file cannot be read; the error names the option.
@@ -84,6 +84,6 @@ def token_in(file: Path | None) -> str | None:
     from crucible_bridge.errors import InvalidField
 
     try:
-        return None if file is None else file.read_text("utf-8").strip()
+        return None if file is None else file.read_text("utf-8").strip().partition("\n")[0].rstrip()
     except (OSError, UnicodeDecodeError) as error:
         raise InvalidField("--token-file", f"cannot be read: {error}") from error

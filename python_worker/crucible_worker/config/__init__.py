@@ -1,6 +1,6 @@
 """A worker's configuration: flags before environment before file, read into one frozen Settings."""
 
-from crucible_worker.config.settings import DEFAULT_PORT, LogFormat, Settings, SettingsError
+from crucible_worker.config.settings import DEFAULT_PORT, LogFormat, Settings, SettingsError, read_tokens
 from crucible_worker.config.sources import ENVIRONMENT_PREFIX, evaluate_table, load_settings, read_settings, set_in
 
 __all__ = [
@@ -12,5 +12,6 @@ __all__ = [
     "evaluate_table",
     "load_settings",
     "read_settings",
+    "read_tokens",
     "set_in",
 ]

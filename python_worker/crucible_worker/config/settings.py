@@ -22,7 +22,7 @@ from crucible_worker.limits import KEEP_FOREVER, MIN_MESSAGE_BYTES, WorkerLimits
 if TYPE_CHECKING:
     from crucible_bridge.types import ModelPrice
 
-__all__ = ["DEFAULT_PORT", "LogFormat", "Setting", "Settings", "SettingsError"]
+__all__ = ["DEFAULT_PORT", "LogFormat", "Setting", "Settings", "SettingsError", "read_tokens"]
 
 DEFAULT_PORT = 50051
 """The default port."""
@@ -150,13 +150,13 @@ class Settings:
         return None if self.tls_cert is None or self.tls_key is None else (self.tls_cert, self.tls_key)
 
     @property
-    def token(self) -> str | None:
-        """The token, read from its file; None if callers need none.
+    def tokens(self) -> tuple[str, ...]:
+        """The tokens, read from their file; none if callers need none.
 
         Raises:
-            SettingsError: the file is missing, empty or not a token, or everybody on this machine could read it.
+            SettingsError: see `read_tokens`.
         """
-        return None if self.token_file is None else _read_token(self.token_file)
+        return () if self.token_file is None else read_tokens(self.token_file)
 
     @property
     def reachable_by_others(self) -> bool:
@@ -178,7 +178,7 @@ class Settings:
         for name, path in zip(("tls_cert", "tls_key"), self.tls or ()):
             if not path.is_file():
                 raise SettingsError(Setting(name), f" {path} does not exist")
-        _ = self.token  # refuses a bad one
+        _ = self.tokens  # refuses a bad one
         if self.reachable_by_others:
             _check_exposure(self)
         for name in ("model_roots", "data_roots", "inspect_roots"):
@@ -224,21 +224,26 @@ def _check_exposure(settings: Settings) -> None:
         )
 
 
-def _read_token(path: Path) -> str:
+def read_tokens(path: Path) -> tuple[str, ...]:
+    """The tokens of a file, one a line; blank lines do not count.
+
+    Raises:
+        SettingsError: the file is missing, has none or something else, or everybody on this machine could read it.
+    """
     name = Setting("token_file")
     try:
         if path.stat().st_mode & stat.S_IROTH:
             raise SettingsError(name, f" {path} is readable by all users: chmod 600 {path}")
-        token = path.read_text(encoding="ascii").strip()
+        tokens = tuple(filter(None, map(str.strip, path.read_text(encoding="ascii").splitlines())))
     except OSError as error:
         raise SettingsError(name, f" {path} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError:
-        token = "not ASCII"
-    if not token:
+        tokens = ("not ASCII",)
+    if not tokens:
         raise SettingsError(name, f" {path} is empty")
-    if not _TOKEN.fullmatch(token):
-        raise SettingsError(name, f" {path} has more than one word of printable ASCII")
-    return token
+    if not all(map(_TOKEN.fullmatch, tokens)):
+        raise SettingsError(name, f" {path} has a line of more than one word of printable ASCII")
+    return tokens
 
 
 def _check_grading_processes(count: int | None) -> None:

@@ -2,21 +2,83 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
+
+import structlog
 
 from crucible_bridge.errors import Unauthenticated
 from crucible_bridge.reasons import Reason
+from crucible_worker.file_states import state_of
 from crucible_worker.interceptors.methods import HEALTH, Context, Handle, Method
 
-__all__ = ["authenticated"]
+__all__ = ["Tokens", "authenticated"]
+
+LOOK_SECONDS = 1.0
+"""Seconds between two looks at the file because of tokens that are not known."""
+
+_log = structlog.get_logger(__name__)
 
 
-def authenticated(inner: Handle, method: Method, token: str | None) -> Handle:
-    """Let only callers with the token pass; probes need none, so that an orchestrator's health check has no secret."""
-    if token is None or method.service == HEALTH:
+class Tokens:
+    """The tokens of a file, each of which is enough; any thread may call it."""
+
+    def __init__(self, path: Path, read: Callable[[Path], Sequence[str]]) -> None:
+        """Read them.
+
+        Args:
+            path: the file.
+            read: reads it; a ValueError says what is wrong with the file, and nothing of its content.
+        """
+        self._path, self._read = path, read
+        self._guard = threading.Lock()
+        self._state = state_of(path)
+        self._tokens = self._read_encoded()
+        self._next_look = 0.0
+
+    def look(self) -> None:
+        """Read the file again if it has changed; one that cannot be used is logged, and the tokens before stay."""
+        with self._guard:
+            state = state_of(self._path)
+            if state == self._state:
+                return
+            try:
+                tokens = self._read_encoded()
+            except ValueError as error:
+                self._state = state
+                _log.error("tokens_refused", reason=str(error), cure="the tokens before are valid until it is mended")
+                return
+            if state_of(self._path) == state:  # else it was written meanwhile, and is read at the next look
+                self._state, self._tokens = state, tokens
+                _log.info("tokens_read", file=str(self._path), count=len(tokens))
+
+    async def accepts(self, shown: bytes) -> bool:
+        """Whether it is one of them; one that is not known may just have been added to the file."""
+        if self._has(shown):
+            return True
+        if time.monotonic() < self._next_look:
+            return False
+        self._next_look = time.monotonic() + LOOK_SECONDS
+        await asyncio.to_thread(self.look)
+        return self._has(shown)
+
+    def _has(self, shown: bytes) -> bool:
+        # All are compared: the time does not tell which one it is.
+        return sum(hmac.compare_digest(shown, token) for token in self._tokens) > 0
+
+    def _read_encoded(self) -> tuple[bytes, ...]:
+        return tuple(token.encode() for token in self._read(self._path))
+
+
+def authenticated(inner: Handle, method: Method, tokens: Tokens | None) -> Handle:
+    """Let only callers with a token pass; probes need none, so that an orchestrator's health check has no secret."""
+    if tokens is None or method.service == HEALTH:
         return inner
-    expected = token.encode()
 
     async def handle(request: Any, context: Context) -> Any:
         for key, value in context.invocation_metadata() or ():
@@ -24,7 +86,7 @@ def authenticated(inner: Handle, method: Method, token: str | None) -> Handle:
                 given = value if isinstance(value, bytes) else value.encode()
                 # The scheme's case does not matter (RFC 7235).
                 scheme, _, shown = given.partition(b" ")
-                if scheme.lower() == b"bearer" and hmac.compare_digest(shown, expected):
+                if scheme.lower() == b"bearer" and await tokens.accepts(shown):
                     return await inner(request, context)
                 raise Unauthenticated("the token is wrong", reason=Reason.WRONG_TOKEN)
         raise Unauthenticated("the call needs 'authorization: Bearer <token>'", reason=Reason.MISSING_TOKEN)

@@ -22,7 +22,7 @@ from crucible_bridge.codec.elements import LARGE_BYTES, memory_of_elements
 from crucible_bridge.errors import DeadlineExceeded, InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_worker.interceptors.admission import admitted
-from crucible_worker.interceptors.authentication import authenticated
+from crucible_worker.interceptors.authentication import Tokens, authenticated
 from crucible_worker.interceptors.calls import Calls
 from crucible_worker.interceptors.deadlines import bounded
 from crucible_worker.interceptors.errors import mapped
@@ -39,11 +39,13 @@ _END: Any = grpc.aio.EOF  # pyright: ignore[reportAttributeAccessIssue] - the st
 class Interceptor(grpc.aio.ServerInterceptor):
     """Logs, error mapping, authentication, admission and deadline around every method."""
 
-    def __init__(self, calls: Calls, limits: WorkerLimits, *, token: str | None, passed: Collection[str] = ()) -> None:
-        """Check calls by the token, if any, and by these limits; the services in `passed` check their own calls."""
+    def __init__(
+        self, calls: Calls, limits: WorkerLimits, *, tokens: Tokens | None, passed: Collection[str] = ()
+    ) -> None:
+        """Check calls by the tokens, if any, and by these limits; the services in `passed` check their own calls."""
         self._calls = calls
         self._limits = limits
-        self._token = token
+        self._tokens = tokens
         self._passed = passed
         self._wrapped: dict[str, grpc.RpcMethodHandler] = {}
 
@@ -70,7 +72,7 @@ class Interceptor(grpc.aio.ServerInterceptor):
         handle = self._with_each(behave, parse) if handler.request_streaming else self._with_one(behave, parse, method)
         handle = bounded(handle, method, self._calls)
         handle = admitted(handle, method, self._calls)
-        handle = authenticated(handle, method, self._token)
+        handle = authenticated(handle, method, self._tokens)
         handle = logged(mapped(handle), method)
         serialize = _serializer(handler)
         make = grpc.stream_stream_rpc_method_handler if method.streams else grpc.stream_unary_rpc_method_handler

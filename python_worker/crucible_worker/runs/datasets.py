@@ -33,6 +33,7 @@ from crucible_bridge.types import (
     Sample,
     TokensChunk,
 )
+from crucible_worker.file_states import state_of
 from crucible_worker.runs.hub.loading import read_rows
 from crucible_worker.runs.journal.messages import messages_to_values
 from crucible_worker.runs.jsonl import find_file, read_lines
@@ -162,7 +163,7 @@ class _Unchanged:
 
     def __init__(self, path: Path, field: str, go_on: Callable[[], None]) -> None:
         self._path, self._field, self._go_on = path, field, go_on
-        self._before, self._next = self._state(), time.monotonic() + CHANGE_CHECK_SECONDS
+        self._before, self._next = state_of(path), time.monotonic() + CHANGE_CHECK_SECONDS
 
     def go_on(self) -> None:
         """Check from time to time: a file that grows may have no end."""
@@ -177,19 +178,12 @@ class _Unchanged:
         Raises:
             Unavailable: they differ (DATASET_CHANGED_WHILE_READ).
         """
-        if self._state() != self._before:
+        if state_of(self._path) != self._before:
             raise Unavailable(
                 "was written while it was read: call again when it is complete",
                 reason=Reason.DATASET_CHANGED_WHILE_READ,
                 field=self._field,
             )
-
-    def _state(self) -> tuple[int, ...]:
-        try:
-            found = self._path.stat()
-        except OSError:  # it is gone; the part that is open can still be read
-            return ()
-        return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _from_hub(

@@ -10,14 +10,14 @@ import stat
 from pathlib import Path
 from typing import Any
 
-import grpc
 import grpc.aio
 
 from crucible_bridge.channel import server_options
 from crucible_worker.config import Settings
 from crucible_worker.limits import WorkerLimits
+from crucible_worker.server.credentials import Certificate, StartError
 
-__all__ = ["StartError", "bind", "options"]
+__all__ = ["bind", "options"]
 
 SOCKET_MODE = 0o600
 """Mode of a Unix socket: every user who may open it may call."""
@@ -25,10 +25,6 @@ SOCKET_MODE = 0o600
 
 _LARGEST = 2**31 - 1
 """The largest number that gRPC accepts."""
-
-
-class StartError(Exception):
-    """Raised when the worker cannot start with its settings; the text says why and is shown to the operator."""
 
 
 def options(limits: WorkerLimits) -> list[tuple[str, Any]]:
@@ -56,8 +52,13 @@ def _milliseconds(seconds: float) -> int:
     return min(max(1, round(seconds * 1000)), _LARGEST)
 
 
-def bind(server: grpc.aio.Server, settings: Settings) -> str:
+def bind(server: grpc.aio.Server, settings: Settings, certificate: Certificate | None) -> str:
     """Bind where the settings say.
+
+    Args:
+        server: what is bound.
+        settings: those of the worker.
+        certificate: for TLS; none on a Unix socket.
 
     Returns:
         `host:port` or `unix:path`, as a client would write it.
@@ -67,13 +68,12 @@ def bind(server: grpc.aio.Server, settings: Settings) -> str:
     """
     if settings.unix_socket is not None:
         return _bind_unix(server, settings.unix_socket)
-    return _bind_tcp(server, settings.host, settings.port, settings.tls)
+    return _bind_tcp(server, settings.host, settings.port, certificate)
 
 
-def _bind_tcp(server: grpc.aio.Server, host: str, port: int, tls: tuple[Path, Path] | None) -> str:
-    """Bind a port, 0 for any; `tls` names the certificate chain and its key."""
+def _bind_tcp(server: grpc.aio.Server, host: str, port: int, certificate: Certificate | None) -> str:
+    """Bind a port, 0 for any."""
     shown = f"[{host}]" if ":" in host else host
-    credentials = None if tls is None else _credentials(*tls)
     # gRPC reports only "failed", and also on stderr: so a socket of the system is tried first.
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
@@ -83,13 +83,12 @@ def _bind_tcp(server: grpc.aio.Server, host: str, port: int, tls: tuple[Path, Pa
     except OSError as error:
         raise StartError(f"cannot listen on {shown}:{port}: {_why_unbound(error)}") from error
     try:
-        if credentials is None:
+        if certificate is None:
             bound = server.add_insecure_port(f"{shown}:{port}")
         else:
-            bound = server.add_secure_port(f"{shown}:{port}", credentials)
+            bound = server.add_secure_port(f"{shown}:{port}", certificate.credentials())
     except RuntimeError as error:
-        unusable = "" if tls is None else "; is the certificate valid, and is it the certificate of this key?"
-        raise StartError(f"cannot listen on {shown}:{port}: gRPC refuses{unusable}") from error
+        raise StartError(f"cannot listen on {shown}:{port}: gRPC refuses") from error
     return f"{shown}:{bound}"
 
 
@@ -141,10 +140,3 @@ def _clear(path: Path) -> None:
         except OSError as error:
             raise StartError(f"cannot listen on unix:{path}: {error.strerror}") from error
     raise StartError(f"cannot listen on unix:{path}: another process listens there")
-
-
-def _credentials(certificate: Path, key: Path) -> grpc.ServerCredentials:
-    try:
-        return grpc.ssl_server_credentials([(key.read_bytes(), certificate.read_bytes())])
-    except OSError as error:
-        raise StartError(f"cannot read {error.filename}: {error.strerror}") from error

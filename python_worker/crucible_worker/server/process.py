@@ -18,10 +18,10 @@ from crucible_bridge.errors import BridgeError
 from crucible_worker.backends.endpoints import withdraw
 from crucible_worker.backends.tinker.services import KEY_VARIABLE
 from crucible_worker.config import Settings
+from crucible_worker.server.credentials import StartError
 from crucible_worker.server.descriptors import with_descriptors
 from crucible_worker.server.endpoint import Endpoint
 from crucible_worker.server.exit_guard import ExitGuard
-from crucible_worker.server.listen import StartError
 from crucible_worker.server.memory import collect_rarely, give_back_when_idle, keep_freed_memory
 from crucible_worker.server.parent import end_with_parent
 from crucible_worker.server.parts import Build, Parts, build

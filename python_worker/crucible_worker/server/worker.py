@@ -40,6 +40,7 @@ from crucible_worker.grading.pool import GradingPool
 from crucible_worker.interceptors import Calls, Interceptor
 from crucible_worker.interceptors.methods import HEALTH
 from crucible_worker.runs.journal.queries import Head
+from crucible_worker.server.credentials import Credentials
 from crucible_worker.server.description import describe
 from crucible_worker.server.endpoint import Endpoint
 from crucible_worker.server.listen import bind, options
@@ -122,6 +123,7 @@ class Worker:
         self._tools: Tools | None = None
         self._description = WorkerInfo(worker_id="", version="", started_unix_ns=time.time_ns())
         self._warming: asyncio.Task[None] | None = None
+        self._renewing: asyncio.Task[None] | None = None
         self._keeping_grading: asyncio.Task[None] | None = None
         self._described = asyncio.Event()
         self._warm = False
@@ -238,11 +240,12 @@ class Worker:
         # Bound first: if the port is taken, the journal need not be opened, recovered and closed again.
         passed = () if self._door is None else (self._door.service,)
         Wakeups.of(asyncio.get_running_loop())  # before gRPC uses the loop
+        credentials = Credentials(settings)
         self._server = grpc.aio.server(
-            interceptors=[Interceptor(self._calls, self._limits, token=settings.token, passed=passed)],
+            interceptors=[Interceptor(self._calls, self._limits, tokens=credentials.tokens, passed=passed)],
             options=options(self._limits),
         )
-        self.address = bind(self._server, settings)
+        self.address = bind(self._server, settings, credentials.certificate)
         self._parts = await self._build(settings)
         self._parts.evaluations.on_writable_change = lambda writable: self._show_evaluation_service()
         self._description = dataclasses.replace(
@@ -253,6 +256,8 @@ class Worker:
         self._register(self._server, self._parts)
         warm_up = functools.partial(self._warm_up, self._parts)
         self._warming = self.background.keep("warm-up", warm_up)
+        if credentials.tokens is not None or credentials.certificate is not None:
+            self._renewing = self.background.keep("credentials", credentials.renew)
         await self._server.start()
         for service in (OVERALL, METRICS, MODELS, RENDERING, TELEMETRY):
             self._health.set(service, True)
@@ -332,7 +337,7 @@ class Worker:
         # A failed start is reported only by its error.
         say = self._log.debug if self._warming is None else self._log.info
         say("draining", calls=self._calls.open)
-        for warming in (self._warming, self._keeping_grading):
+        for warming in (self._warming, self._keeping_grading, self._renewing):
             if warming is not None:
                 warming.cancel()
         parts = self._parts

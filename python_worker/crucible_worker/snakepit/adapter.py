@@ -31,7 +31,7 @@ from crucible_bridge.errors import FailedPrecondition, InvalidField, Unimplement
 from crucible_bridge.reasons import Reason
 from crucible_worker.config import SettingsError, load_settings
 from crucible_worker.server import Worker
-from crucible_worker.server.listen import StartError
+from crucible_worker.server.credentials import StartError
 from crucible_worker.snakepit.arguments import RESULT_FORMAT, RESULT_FORMATS
 from crucible_worker.snakepit.failures import python_error
 from crucible_worker.snakepit.tools import ToolCall, Tools
