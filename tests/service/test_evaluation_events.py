@@ -6,10 +6,12 @@ import json
 import math
 
 import pytest
+from structlog.testing import capture_logs
 
 from crucible_bridge.events import Event, EventKind
 from crucible_bridge.types import EvaluationState, Limits, Sample
 from crucible_worker.testing import STALL, ScriptedModel
+from tests.robustness.harness import until
 from tests.service.evaluation_kit import (
     SHOUT,
     HeldModel,
@@ -272,3 +274,25 @@ async def test_watch_resumes_after_any_event():
         for index, event in enumerate(log):
             async with r.evaluation.watch_evaluation("e", after_sequence=event.sequence, log_id=log_id) as stream:
                 assert [later async for later in stream] == log[index + 1 :]
+
+
+async def test_each_end_of_an_attempt_is_one_line_of_the_log() -> None:
+    """With what an operator looks for: which evaluation, how it ended, how much of it has a score, how long it took."""
+    model = ScriptedModel(fault=lambda call: STALL if model.calls > 2 else None)
+    with capture_logs() as logs:
+        async with rig(model) as r:
+            await r.evaluation.evaluate(asked(evaluation_id="whole", run_id="run", step=1))
+            await r.evaluation.start_evaluation(asked(evaluation_id="stopped"))
+            await until(lambda: model.calls > 2)
+            await r.evaluation.cancel_evaluation("stopped")
+            await r.evaluation.start_evaluation(asked(evaluation_id="left"))
+            await until(lambda: model.calls > 4)
+    ended = [entry for entry in logs if entry["event"].startswith("evaluation_")]
+    assert [(e["evaluation_id"], e["event"], e.get("state"), e.get("reason")) for e in ended] == [
+        ("whole", "evaluation_ended", "completed", None),
+        ("stopped", "evaluation_ended", "cancelled", "CANCELLED"),
+        ("left", "evaluation_interrupted", None, None),
+    ]
+    assert [(entry["run_id"], entry["attempt"]) for entry in ended] == [("run", 1), (None, 1), (None, 1)]
+    assert [(entry["done"], entry["total"], entry["unscored"]) for entry in ended] == [(2, 2, 0), (0, 2, 0), (0, 2, 0)]
+    assert all(entry["seconds"] >= 0 for entry in ended)

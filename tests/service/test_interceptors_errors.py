@@ -51,12 +51,15 @@ async def test_an_unexpected_error_hides_its_text(tmp_path):
 
 
 async def test_a_malformed_message_is_the_callers_error(rig):
-    """Bytes that are no message are INVALID_ARGUMENT, not an internal error."""
+    """Bytes that are no message are INVALID_ARGUMENT, not an internal error; the log has the reason."""
     call = rig.channel.unary_unary("/crucible_bridge.v1.EvaluationService/GetEvaluation")
 
-    error = await error_of(call(b"\xff\xff\xff"))
+    with capture_logs(processors=[structlog.contextvars.merge_contextvars]) as lines:
+        error = await error_of(call(b"\xff\xff\xff"))
 
     assert (error.code, error.reason) == (Code.INVALID_ARGUMENT, "MALFORMED_MESSAGE")
+    (line,) = [line for line in lines if line["event"] == "call"]
+    assert (line["code"], line["reason"]) == ("INVALID_ARGUMENT", "MALFORMED_MESSAGE")
 
 
 async def test_an_unknown_method_is_unimplemented(rig):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import signal
 import socket
 import subprocess
@@ -25,6 +26,7 @@ from crucible_bridge.v1 import (
     worker_pb2,
     worker_pb2_grpc,
 )
+from crucible_worker.server.systemd import Systemd
 from tests.service.server_kit import error_of, evaluate_request
 
 ROOT = Path(__file__).parents[2]
@@ -172,6 +174,37 @@ def test_the_real_worker_starts_and_ends(tmp_path):
         # Of several workers that log to one place, whose line it is.
         assert {(line["pid"], line["worker_id"]) for line in lines} == {(child.pid, lines[0]["worker_id"])}
         assert lines[0]["worker_id"]
+        told = {name: lines[0][name] for name in ("journal", "tls", "token", "model_roots", "data_roots", "servers")}
+        assert told == {
+            "journal": str(tmp_path / "state"),
+            "tls": None,
+            "token": False,
+            "model_roots": [],
+            "data_roots": [],
+            "servers": [],
+        }
+        assert lines[0]["version"]
+
+
+def test_systemd_is_told(tmp_path):
+    """That the worker is ready, that its event loop runs, and that it stops; children get none of its variables."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "notify"))
+        manager.settimeout(START_WITHIN_SECONDS)
+        variables = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "200000"}
+        command = serve_command(tmp_path, "--port", "0", "--ready-file", str(tmp_path / "ready"))
+        with process(*command, env={**os.environ, **variables}) as child:
+            assert [manager.recv(64) for _ in range(3)] == [b"READY=1", b"WATCHDOG=1", b"WATCHDOG=1"]
+            assert (tmp_path / "ready").exists()
+            child.send_signal(signal.SIGTERM)
+            while (told := manager.recv(64)) == b"WATCHDOG=1":
+                pass
+            assert told == b"STOPPING=1"
+            assert ends(child) == 0
+    environment = {**variables, "WATCHDOG_PID": "1", "PATH": "/bin"}
+    other = Systemd(environment)
+    assert environment == {"PATH": "/bin"}
+    assert other.watchdog_seconds is None, "it watches another process"
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from crucible_bridge.errors import BridgeError, InternalError
 from crucible_bridge.status import to_status
 from crucible_worker.faults import logged
 from crucible_worker.interceptors.methods import Context, Handle
+from crucible_worker.telemetry.logging import bind_contextvars
 
 __all__ = ["mapped"]
 
@@ -31,6 +32,7 @@ def mapped(inner: Handle) -> Handle:
             # An abort by gRPC: the status is sent already.
             raise
         except BridgeError as error:
+            bind_contextvars(reason=error.reason)  # for the line that tells how the call ended
             status = to_status(error)
         except Exception as error:
             error_id = logged(log, "unexpected_error", error)

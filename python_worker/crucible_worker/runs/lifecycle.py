@@ -12,6 +12,8 @@ import time
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+import structlog
+
 from crucible_bridge.events import Event
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
 from crucible_bridge.reasons import Reason
@@ -55,6 +57,8 @@ __all__ = [
     "reap",
     "undo_end",
 ]
+
+_log = structlog.get_logger(__name__)
 
 _LIVE = (EvaluationState.QUEUED, EvaluationState.RUNNING)
 
@@ -335,6 +339,16 @@ def _write_interrupt(
     open_log(transaction, row.number)
     now = dataclasses.replace(row, active_ns=active_ns)
     append(transaction, row.number, (run_events.interrupt(now, cause),))
+    _log_after_commit(transaction, row.number, "evaluation_interrupted", cause=cause)
+
+
+def _log_after_commit(transaction: Transaction, number: int, event: str, **more: object) -> None:
+    """One line for what has become of an attempt, whoever has written it."""
+    row = find_by_number(transaction, number)
+    known = {"evaluation_id": row.evaluation_id, "run_id": row.run_id or None, "attempt": row.attempt, **more}
+    counts = {"done": row.done, "total": row.total, "unscored": row.unscored}
+    seconds = round((row.past_active_ns + row.active_ns) / 1e9, 3)
+    transaction.after_commit(lambda: _log.info(event, **known, **counts, seconds=seconds))
 
 
 def _finish(
@@ -355,3 +369,5 @@ def _finish(
     checkpoint_results.keep(transaction, row.number)
     transaction.on_end(transaction, row.number)
     locks.release_in(transaction, row.number)
+    reason = None if ended.problem is None else ended.problem.reason
+    _log_after_commit(transaction, row.number, "evaluation_ended", state=state.value, reason=reason)

@@ -26,6 +26,7 @@ from crucible_worker.server.memory import collect_rarely, give_back_when_idle, k
 from crucible_worker.server.parent import end_with_parent
 from crucible_worker.server.parts import Build, Parts, build
 from crucible_worker.server.ready_file import remove_ready_file, write_ready_file
+from crucible_worker.server.systemd import Systemd
 from crucible_worker.server.worker import Worker
 from crucible_worker.telemetry.logging import configure_logging
 
@@ -104,7 +105,7 @@ def _key_variables(settings: Settings) -> set[str]:
 async def _serve(
     settings: Settings, guard: ExitGuard, build: Build, endpoint: Endpoint | None, ready_text: Callable[[str], str]
 ) -> int:
-    loop, end = asyncio.get_running_loop(), asyncio.Event()
+    loop, end, systemd = asyncio.get_running_loop(), asyncio.Event(), Systemd(os.environ)
 
     def begin() -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: the worker ended before the guard called
@@ -121,6 +122,8 @@ async def _serve(
         if end.is_set():
             return EXIT_OK
         await _announce(settings.ready_file, ready_text(worker.address), guard)
+        systemd.tell("READY=1")
+        worker.background.keep("systemd", systemd.keep_alive)
         collect_rarely()
         worker.warm_grading()
         async with _giving_memory_back(worker, settings.limits.memory_idle_seconds):
@@ -132,6 +135,7 @@ async def _serve(
         log.exception("start_failed")
         return EXIT_FAILED
     finally:
+        systemd.tell("STOPPING=1")
         await worker.stop()
         if settings.ready_file is not None:
             await asyncio.to_thread(remove_ready_file, settings.ready_file, ready_text(worker.address))

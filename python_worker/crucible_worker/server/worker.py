@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import functools
+import importlib.metadata
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
@@ -40,6 +41,7 @@ from crucible_worker.grading.pool import GradingPool
 from crucible_worker.interceptors import Calls, Interceptor
 from crucible_worker.interceptors.methods import HEALTH
 from crucible_worker.runs.journal.queries import Head
+from crucible_worker.runs.journal.urls import without_password
 from crucible_worker.server.credentials import Credentials
 from crucible_worker.server.description import describe
 from crucible_worker.server.endpoint import Endpoint
@@ -261,7 +263,18 @@ class Worker:
         await self._server.start()
         for service in (OVERALL, METRICS, MODELS, RENDERING, TELEMETRY):
             self._health.set(service, True)
-        self._log.info("serving", address=self.address, worker_id=self._description.worker_id)
+        self._log.info(
+            "serving",
+            address=self.address,
+            worker_id=self._description.worker_id,
+            version=importlib.metadata.version("crucible-bridge"),
+            journal=str(settings.state_dir) if settings.journal is None else without_password(settings.journal),
+            tls=None if credentials.certificate is None else str(credentials.certificate),
+            token=credentials.tokens is not None,
+            model_roots=list(map(str, settings.model_roots)),
+            data_roots=list(map(str, settings.data_roots)),
+            servers=[each.name for each in (*settings.openai_servers, *settings.managed_servers)],
+        )
 
     def _register(self, server: grpc.aio.Server, parts: Parts) -> None:
         handlers: Any = Handlers(server)
