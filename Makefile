@@ -30,6 +30,8 @@ LOGGERS := 'trackio==0.43.0' 'wandb==0.31.0' 'mlflow==3.17.2' 'tensorboardX==2.6
 EVERY_EVAL_EVER_VENV := .venv-every-eval-ever
 EVERY_EVAL_EVER := 'every-eval-ever==0.3.0'
 EVERY_EVAL_EVER_BASE ?= python3.12
+# The oldest versions that the base may have, by pyproject.toml.
+FLOORS_VENV := .venv-floors
 # What builds the site of docs/: docs/site/requirements.txt.
 DOCS_VENV := .venv-docs
 # Rules of accessibility, for the tests of the pages.
@@ -45,7 +47,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check test-elixir test-pages test-tinker test-inspect test-loggers test-postgres test-clusters test-every-eval-ever lint docs vendor pictures generate generate-elixir bench bench-lm-eval torture fuzz serve clean
+.PHONY: help demo test check test-elixir test-pages test-tinker test-inspect test-loggers test-postgres test-clusters test-every-eval-ever test-floors lint docs vendor pictures generate generate-elixir bench bench-lm-eval torture fuzz serve clean
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 22
@@ -128,6 +130,18 @@ $(EVERY_EVAL_EVER_VENV)/.ready: Makefile
 test-every-eval-ever: $(READY) $(EVERY_EVAL_EVER_VENV)/.ready ## exports for Every Eval Ever by its validator
 	EVERY_EVAL_EVER_PYTHON="$(CURDIR)/$(EVERY_EVAL_EVER_VENV)/bin/python" $(BIN)/pytest tests/service/test_export_every_eval_ever.py
 
+# Each dependency of the base at the version after its ">=".
+$(FLOORS_VENV)/.ready: pyproject.toml
+	$(PYTHON) -m venv $(FLOORS_VENV)
+	sed -n '/^dependencies = \[/,/^\]/s/^    "\([A-Za-z0-9_-]*\)>=\([^",]*\).*/\1==\2/p' pyproject.toml > $(FLOORS_VENV)/floors.txt
+	$(FLOORS_VENV)/bin/pip install --quiet --constraint $(FLOORS_VENV)/floors.txt --editable .
+	$(FLOORS_VENV)/bin/pip install --quiet pytest pytest-asyncio hypothesis
+	@touch $@
+
+test-floors: $(FLOORS_VENV)/.ready ## the base at the oldest versions of its dependencies: the demo, types and codecs
+	$(FLOORS_VENV)/bin/crucible-worker demo --output build/floors
+	$(FLOORS_VENV)/bin/python -m pytest tests/unit/bridge
+
 test-elixir: $(READY) ## the Elixir client against real workers; needs Elixir 1.16 or later, and Hex or BRIDGE_ELIXIR_DEPS
 	@command -v mix >/dev/null || { echo "mix is missing: install Elixir 1.16 or later" >&2; exit 1; }
 	@test -n "$$BRIDGE_ELIXIR_DEPS" || mix hex.info >/dev/null 2>&1 || { echo "Hex is missing: mix local.hex," \
@@ -208,5 +222,5 @@ serve: $(READY) ## a worker on 127.0.0.1:50051
 	$(BIN)/crucible-worker serve
 
 clean: ## remove the environment and everything else that was made
-	rm -rf $(VENV) $(DOCS_VENV) .venv-grade .venv-tutorial $(TINKER_VENV) $(LM_EVAL_VENV) $(INSPECT_VENV) $(LOGGERS_VENV) $(EVERY_EVAL_EVER_VENV) elixir_client_example/_build elixir_client_example/deps build dist demo-output .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(DOCS_VENV) .venv-grade .venv-tutorial $(TINKER_VENV) $(LM_EVAL_VENV) $(INSPECT_VENV) $(LOGGERS_VENV) $(EVERY_EVAL_EVER_VENV) $(FLOORS_VENV) elixir_client_example/_build elixir_client_example/deps build dist demo-output .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
