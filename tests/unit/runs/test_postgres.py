@@ -279,6 +279,26 @@ async def _is_true(journal, sql):
     return found is not None and bool(found[0])
 
 
+async def test_a_transaction_that_stood_still_for_too_long_is_applied_again(url, tmp_path):
+    """The server ends it, so that others can write; whoever submitted it does not notice."""
+    async with open_journal(tmp_path, url) as journal:
+        ended = []
+
+        def stand_still(transaction):
+            (pid,) = transaction.execute("SELECT pg_backend_pid()").fetchone()
+            if not ended:
+                with connections.connect(url) as other:
+                    while other.execute("SELECT 1 FROM pg_stat_activity WHERE pid = %s", (pid,)).fetchone():
+                        time.sleep(0.05)
+                ended.append(pid)
+            return transaction.append(0, [event()])
+
+        assert await journal.submit(stand_still) == 1
+        assert (await journal.read(queries.head)).sequence == 1
+        assert len(ended) == 1
+        assert journal.writable
+
+
 def test_a_transaction_whose_end_is_unknown_is_not_applied_again(url):
     """It may stand already: what waits for it is refused, though the connection was lost a moment ago."""
     writing = PostgresWriting(url, Dialect({}), Session("w"))

@@ -103,7 +103,7 @@ class PostgresWriting:
         """Whether a batch may be applied again, after a pause: the connection was lost, and not for too long."""
         if isinstance(error, errors.TransactionResolutionUnknown):  # it may stand already
             return False
-        if not isinstance(error, psycopg.OperationalError) or not is_lost(error, self._connection):
+        if not isinstance(error, psycopg.Error) or not is_lost(error, self._connection):
             return False
         if self._failing_since is None:
             self._failing_since = time.monotonic()
