@@ -5,16 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import os
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import grpc.aio
 import numpy as np
 import pytest
-from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 import crucible_bridge
 from crucible_bridge.client import Bridge
@@ -34,15 +30,12 @@ from crucible_bridge.types import (
 from crucible_bridge.v1 import evaluation_pb2
 from crucible_worker.backends.openai.documents import QUICK_PARTS
 from tests.robustness.harness import workshop
-from tests.robustness.starved import Starved
+from tests.robustness.probes import HEALTH_SECONDS, worst_probe
 from tests.service.openai_kit import Reply, Request, ScriptedServer, shout
 from tests.service.serving import serving
 
-HEALTH_SECONDS = 1.0
-"""A Kubernetes probe gives up after so long."""
 ATTEMPTS = 3
 """Of one call. Whatever else the machine does may delay a probe; what blocks the worker delays it each time."""
-PAUSE_SECONDS = 0.02
 
 FENCE = "```" + "a" * 900_000 + "`"
 COLLIDING = "[" + ", ".join(str((2**61 - 1) * number) for number in range(19_000)) + "]"
@@ -103,25 +96,6 @@ CALLS: Mapping[str, Call] = {
 }
 
 
-async def _worst_probe(address: str, work: asyncio.Future[Any], *pids: int) -> float:
-    """The longest that health takes to answer until some work ends; at least one probe.
-
-    Without the time for which the worker and this process had no processor: that is the machine's.
-    """
-    worst = 0.0
-    async with grpc.aio.insecure_channel(address) as channel:
-        stub = health_pb2_grpc.HealthStub(channel)
-        await stub.Check(health_pb2.HealthCheckRequest())
-        while True:
-            ended = work.done()
-            starved, started = Starved(os.getpid(), *pids), time.monotonic()
-            await stub.Check(health_pb2.HealthCheckRequest())
-            worst = max(worst, time.monotonic() - started - starved.seconds())
-            if ended:
-                return worst
-            await asyncio.sleep(PAUSE_SECONDS)
-
-
 @pytest.mark.parametrize("name", CALLS)
 async def test_health_answers_meanwhile(tmp_path: Path, name: str) -> None:
     """Within a second, in the process that has the call."""
@@ -131,7 +105,7 @@ async def test_health_answers_meanwhile(tmp_path: Path, name: str) -> None:
         for _ in range(ATTEMPTS):
             _labels()  # in this process, too, nothing takes long while probes are made
             work = asyncio.ensure_future(_ended(CALLS[name](worker.bridge, worker.address)))
-            found.append(await _worst_probe(worker.address, work, worker.pid))
+            found.append(await worst_probe(worker.address, work, worker.pid))
             if found[-1] < HEALTH_SECONDS:
                 break
 
@@ -171,7 +145,7 @@ async def test_health_answers_while_a_server_says_nonsense(tmp_path: Path, name:
                 left.append(nonsense)
                 asked = bridge.models.sample("openai:s/m", ["hi"], SamplingParams(max_tokens=MANY_TOKENS))
                 work = asyncio.ensure_future(asked)
-                found.append(await _worst_probe(worker.address, work, worker.process.pid))
+                found.append(await worst_probe(worker.address, work, worker.process.pid))
                 assert work.result().items[0].problem is None
                 assert len(server.asked) == 2 * len(found)  # what is nonsense is asked for once more
                 if found[-1] < HEALTH_SECONDS:

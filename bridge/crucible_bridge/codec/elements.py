@@ -25,7 +25,10 @@ from crucible_bridge.types import MAX_MAP_ENTRIES
 __all__ = ["COUNTED_BYTES", "LARGE_BYTES", "MAX_ELEMENTS", "memory_of_elements", "request_parsed"]
 
 MAX_ELEMENTS = 2_000_000
-"""Messages, texts and entries of which a request may consist, at all depths together; numbers do not count."""
+"""Messages, texts, entries and members of enumerations in a request, at all depths together.
+
+Other numbers do not count, but for those of shapes: a request may have millions of tokens.
+"""
 LARGE_BYTES = 64 * 1024
 """Shorter content has no room for many entries of a map."""
 COUNTED_BYTES = 1024 * 1024
@@ -35,6 +38,8 @@ _ELEMENT_BYTES = 100
 """Memory that protobuf needs for an element, besides its content."""
 _MAX_DEPTH = 100  # protobuf's own limit
 _TEXTS = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
+_NUMBERS = (FieldDescriptor.TYPE_ENUM, FieldDescriptor.TYPE_INT64)
+"""Of repeated fields: the 64-bit integers are lengths of dimensions."""
 
 M = TypeVar("M", bound=Message)
 
@@ -92,9 +97,11 @@ class _Count:
                 number, content, at = content_range(data, at)
                 if content is None or (field := fields.get(number)) is None:
                     continue
-                self.elements += 1
+                self.elements += content[1] - content[0] if field.packed else 1
                 if self.elements > MAX_ELEMENTS:
                     _refuse(path, field, "of all messages, texts and entries", MAX_ELEMENTS)
+                if field.packed:
+                    continue
                 if not field.repeated:
                     parts[number].append(content)
                     continue
@@ -119,8 +126,10 @@ class _Field:
     name: str
     repeated: bool
     is_map: bool
+    packed: bool
+    """Whether its content is numbers, of a byte or more each."""
     message: Any
-    """The descriptor of its messages; None for texts and bytes."""
+    """The descriptor of its messages; None for texts, bytes and numbers."""
 
 
 @functools.cache
@@ -129,11 +138,12 @@ def _counted(descriptor: Any, maps_alone: bool) -> Mapping[int, _Field]:
     found: dict[int, _Field] = {}
     for field in descriptor.fields:
         if field.message_type is None:
-            counts = not maps_alone and field.is_repeated and field.type in _TEXTS
+            counts = not maps_alone and field.is_repeated and field.type in (*_TEXTS, *_NUMBERS)
         else:
             counts = not maps_alone or _leads_to_map(field, frozenset())
         if counts:
-            found[field.number] = _Field(field.name, field.is_repeated, _is_map(field), field.message_type)
+            packed = field.type in _NUMBERS
+            found[field.number] = _Field(field.name, field.is_repeated, _is_map(field), packed, field.message_type)
     return found
 
 

@@ -49,6 +49,8 @@ E = TypeVar("E", bound=enum.StrEnum)
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")
 
+MAX_MEMBERS = 1_000
+"""Members of an enumeration in one field."""
 MAX_SHOWN = 60
 """Characters of a wrong value that its error shows."""
 
@@ -109,8 +111,10 @@ class EnumPair(Generic[E]):
             raise InvalidField(field, "is not given" if number == 0 else f"is {number}, which is none of its values")
         return member
 
-    def all_from_v1(self, numbers: Iterable[int], field: str) -> tuple[E, ...]:
-        """Our members, in order; raises InvalidField like `from_v1`."""
+    def all_from_v1(self, numbers: Sequence[int], field: str) -> tuple[E, ...]:
+        """Our members, in order; raises InvalidField like `from_v1`, or if there are more than `MAX_MEMBERS`."""
+        if len(numbers) > MAX_MEMBERS:
+            raise InvalidField(field, f"has {len(numbers):,} entries, at most {MAX_MEMBERS:,} are accepted")
         return tuple(self.from_v1(number, f"{field}[{index}]") for index, number in enumerate(numbers))
 
 

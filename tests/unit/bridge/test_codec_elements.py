@@ -16,7 +16,7 @@ from crucible_bridge.codec.elements import (
 )
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import MAX_MAP_ENTRIES
-from crucible_bridge.v1 import evaluation_pb2, grading_pb2, metrics_pb2, worker_pb2
+from crucible_bridge.v1 import evaluation_pb2, grading_pb2, metrics_pb2, models_pb2, worker_pb2
 from tests.tables import rows
 
 
@@ -153,3 +153,32 @@ def test_the_elements_of_a_request_are_limited_at_all_depths_together(
     with pytest.raises(InvalidField, match=f"more than {most:,}") as caught:
         memory_of_elements(request, data)
     assert caught.value.field == field
+
+
+def test_members_of_enumerations_and_dimensions_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A byte of a request becomes eight of them in memory; a token does not count."""
+    monkeypatch.setattr(elements, "MAX_ELEMENTS", COUNTED_BYTES // 2)
+    many = bytes(COUNTED_BYTES)
+    for message, places, field in (
+        (evaluation_pb2.ListEvaluationsRequest, ("states",), "states"),
+        (evaluation_pb2.StartEvaluationRequest, SHAPE, "[].datum.loss_fn_inputs[].value.shape"),
+    ):
+        with pytest.raises(InvalidField, match="more than 524,288") as caught:
+            memory_of_elements(message, inside(reversed(numbers_of(message, places)), many))
+        assert caught.value.field.endswith(field)
+
+    tokens = numbers_of(models_pb2.ComputeLogprobsRequest, ("items", "continuation"))
+    assert memory_of_elements(models_pb2.ComputeLogprobsRequest, inside(reversed(tokens), many)) == 100
+
+
+SHAPE = ("request", "dataset", "inline", "samples", "datum", "loss_fn_inputs", "value", "shape")
+
+
+def numbers_of(message: Any, names: tuple[str, ...]) -> list[int]:
+    """The numbers of the fields of a path."""
+    found, descriptor = [], message.DESCRIPTOR
+    for name in names:
+        field = descriptor.fields_by_name[name]
+        found.append(field.number)
+        descriptor = field.message_type
+    return found

@@ -279,6 +279,13 @@ def test_unknown_enums_are_refused(number: int):
         codec.states_from_v1([1, number], "states")
 
 
+def test_a_list_of_enums_is_bounded():
+    """A thousand are enough for any of them; each would be a parameter of a query."""
+    assert len(codec.states_from_v1([1] * 1_000, "states")) == 1_000
+    with pytest.raises(InvalidField, match="has 1,001 entries, at most 1,000"):
+        codec.states_from_v1([1] * 1_001, "states")
+
+
 @rows("schema", ["", "{", "[]", "[" * 100_000])
 def test_a_schema_is_a_json_object(schema: str):
     """Anything else in its place is refused."""

@@ -203,6 +203,8 @@ _ELSEWHERE = {
     "waiting_for": f"COALESCE((SELECT waiting_for {_WAITS}), '')",
     "not_before_ns": f"COALESCE((SELECT not_before_ns {_WAITS}), 0)",
 }
+MAX_ID_CHARS = 1_000
+"""No id is longer: a longer one is not looked up."""
 _COLUMNS = ", ".join(_ELSEWHERE.get(field.name, field.name) for field in dataclasses.fields(Row))
 # An evaluation that is being removed has an id that no caller can name, so that queries by id need no condition.
 _THERE = "number NOT IN (SELECT number FROM removals)"
@@ -226,7 +228,10 @@ def find(source: Reads, evaluation_id: str) -> Row | None:
     Raises:
         JournalDamaged: a lost page may show as an index without entries.
     """
-    row = source.execute(f"SELECT {_COLUMNS} FROM evaluations WHERE evaluation_id = ?", (evaluation_id,)).fetchone()
+    row = None
+    if len(evaluation_id) <= MAX_ID_CHARS:
+        sql = f"SELECT {_COLUMNS} FROM evaluations WHERE evaluation_id = ?"
+        row = source.execute(sql, (evaluation_id,)).fetchone()
     if row is None:
         head(source)
         return None
