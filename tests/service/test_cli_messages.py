@@ -127,6 +127,11 @@ CASES = {
         "--data is 'sums.jsonl', not builtin:NAME, jsonl:PATH, csv:PATH, parquet:PATH or hub:OWNER/NAME?split=SPLIT; "
         "did you mean --data jsonl:sums.jsonl?",
     ),
+    "compressed data file without scheme": _evaluate(
+        f"{MODEL} --data sums.csv.gz {NLL}",
+        "--data is 'sums.csv.gz', not builtin:NAME, jsonl:PATH, csv:PATH, parquet:PATH or hub:OWNER/NAME?split=SPLIT; "
+        "did you mean --data csv:sums.csv.gz?",
+    ),
     "built-in data without scheme": _evaluate(
         f"{MODEL} --data arithmetic {NLL}",
         "--data is 'arithmetic', not builtin:NAME, jsonl:PATH, csv:PATH, parquet:PATH or hub:OWNER/NAME?split=SPLIT; "

@@ -51,6 +51,7 @@ _HUB_NAME = re.compile(r"([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*")
 
 _PLURALS = {"task": "tasks", "evaluator": "evaluators", "option": "options", "label": "labels", "role": "roles"}
 _SINGULARS = {several: one for one, several in _PLURALS.items()}
+_FORMATS = {f".{each.value}": each for each in FileFormat} | {".tsv": FileFormat.CSV, ".ndjson": FileFormat.JSONL}
 _NO_PARAMETER = frozenset({"models", "kept", "made_id"})
 """Fields of `Typed` that a command gives on its own."""
 
@@ -448,9 +449,10 @@ def _dataset(text: str) -> Dataset:
     try:
         return Dataset.of(text)
     except InvalidField as error:
-        suffix = Path(text).suffix.removeprefix(".")
-        if ":" not in text and (Path(text).is_file() or suffix in list(FileFormat)):
-            scheme = suffix if suffix in list(FileFormat) else FileFormat.JSONL
+        # The last that says it: "sums.csv.gz" is CSV.
+        named = [_FORMATS[suffix] for suffix in map(str.lower, Path(text).suffixes) if suffix in _FORMATS]
+        if ":" not in text and (Path(text).is_file() or named):
+            scheme = named[-1] if named else FileFormat.JSONL
             raise InvalidField(
                 error.field, f"{error.message}; did you mean {_below_root('data', scheme, text)}?"
             ) from None
