@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -90,11 +89,17 @@ class _Count:
         if self._maps_alone and sum(end - at for at, end in spans) < LARGE_BYTES:
             return
         data = self._data
-        entries: Counter[int] = Counter()
-        parts: defaultdict[int, list[FieldRange]] = defaultdict(list)
+        entries: dict[int, int] = {}
+        parts: dict[int, list[FieldRange]] = {}
+        inner: dict[int, str] = {}
         for at, end in spans:
             while at < end:
-                number, content, at = content_range(data, at)
+                tag, size = data[at], data[at + 1]
+                if tag & 0x87 == 2 and tag > 7 and size < 0x80:  # most fields: a tag and a length of one byte each
+                    number, content = tag >> 3, (at + 2, at + 2 + size)
+                    at = content[1]
+                else:
+                    number, content, at = content_range(data, at)
                 if content is None or (field := fields.get(number)) is None:
                     continue
                 self.elements += content[1] - content[0] if field.packed else 1
@@ -103,14 +108,16 @@ class _Count:
                 if field.packed:
                     continue
                 if not field.repeated:
-                    parts[number].append(content)
+                    parts.setdefault(number, []).append(content)
                     continue
                 if field.is_map:
-                    entries[number] += 1
+                    entries[number] = entries.get(number, 0) + 1
                     if entries[number] > MAX_MAP_ENTRIES:
                         _refuse(path, field, "entries of a map", MAX_MAP_ENTRIES)
                 if field.message is not None and content[0] < content[1]:
-                    self.walk([content], field.message, f"{path}{field.name}[].", depth + 1)
+                    if number not in inner:
+                        inner[number] = f"{path}{field.name}[]."
+                    self.walk([content], field.message, inner[number], depth + 1)
         for number, found in parts.items():
             self.walk(found, fields[number].message, f"{path}{fields[number].name}.", depth + 1)
 
