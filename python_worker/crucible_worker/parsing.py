@@ -16,7 +16,6 @@ __all__ = ["LARGE_BYTES", "aside_if_large", "parts_of", "uncollected", "written"
 
 LARGE_BYTES = 256 * 1024
 """Text from here on is worth it."""
-_PARTS = (b"[", b"{", b'":')
 _RUN = 10_000
 """Values that are written at once: about a millisecond."""
 
@@ -35,11 +34,11 @@ async def aside_if_large(size: int, function: Callable[[], T]) -> T:
 
 
 def parts_of(text: bytes) -> int:
-    """Lists, objects and keys of JSON, before it is parsed; what looks like one within a text counts as well.
+    """Lists, objects and texts of JSON, keys included, before it is parsed; brackets within a text count as well.
 
-    The parser lets no other thread run while it makes them, and each needs a hundred bytes or more.
+    The parser lets no other thread run while it makes them, and each needs fifty bytes or more.
     """
-    return sum(map(text.count, _PARTS))
+    return text.count(b"[") + text.count(b"{") + (text.count(b'"') - text.count(b'\\"')) // 2
 
 
 @contextlib.contextmanager

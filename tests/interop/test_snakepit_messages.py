@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crucible_bridge.errors import InvalidField, NotFound
+from crucible_bridge.types import MAX_MAP_ENTRIES
 from crucible_worker.config import SettingsError
 from crucible_worker.grading.code.images import CodeImage
 from crucible_worker.snakepit import messages
@@ -137,14 +138,27 @@ def test_the_memory_of_sessions_is_bounded(monkeypatch: pytest.MonkeyPatch):
 
 
 def test_parameters_of_too_many_parts_are_not_parsed(monkeypatch: pytest.MonkeyPatch):
-    """Lists, objects and keys are counted over all parameters; the error names the one that has the most."""
-    monkeypatch.setattr(messages, "MAX_PARTS", 10)
-    asked: dict[str, object] = {"a": [[], [], []], "b": {"k": {}}, "c": [{}, "["]}
+    """Lists, objects and texts are counted over all parameters; the error names the one that has the most."""
+    monkeypatch.setattr(messages, "MAX_PARTS", 12)
+    asked: dict[str, object] = {"a": [[], [], [], []], "b": {"k": {}}, "c": [{}, "["]}
     assert read_tool_request(request("t", asked, {}).SerializeToString(), None).parameters() == asked
 
-    with pytest.raises(InvalidField, match="more than 10 lists, objects and keys") as refused:
+    with pytest.raises(InvalidField, match="more than 12 lists, objects and texts") as refused:
         read_tool_request(request("t", asked | {"d": []}, {}).SerializeToString(), None).parameters()
     assert refused.value.field == "a"
+
+
+@pytest.mark.parametrize("large", [0, 64 * 1024])
+def test_binary_parameters_are_bounded(large: int, monkeypatch: pytest.MonkeyPatch):
+    """As every map of a request, also where they are read in place."""
+    monkeypatch.setattr(messages, "LARGE_BYTES", large)
+    message = pb.ExecuteToolRequest(tool_name="t", binary_parameters={f"k{n}": b"0123" for n in range(MAX_MAP_ENTRIES)})
+    assert len(read_tool_request(message.SerializeToString(), None).binary) == MAX_MAP_ENTRIES
+
+    message.binary_parameters["one more"] = b""
+    with pytest.raises(InvalidField, match="more than 10,000 entries") as refused:
+        read_tool_request(message.SerializeToString(), None)
+    assert refused.value.field == "binary_parameters"
 
 
 def test_flags_and_variables_are_those_of_serve(tmp_path: Path):

@@ -191,6 +191,8 @@ async def test_journal_that_cannot_be_read_for_a_while_is_read_again(tmp_path):
     async with workshop(tmp_path, {"m": {"latency": 0.2}}) as shop:
         owner, other = await shop.start_several(2)
         await _running(owner, "one", concurrency=1)
+        # Processes that start without descriptors are another matter.
+        await until(lambda: owner.is_serving("crucible_bridge.v1.GradingService"))
         with owner.limited(resource.RLIMIT_NOFILE, 3):
             # The first stream begins a reading thread, which needs a connection of its own.
             with pytest.raises(BridgeError) as refused:

@@ -10,7 +10,6 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from crucible_bridge.codec.elements import COUNTED_BYTES
 from crucible_bridge.codec.evaluation import evaluate_request_to_v1
 from crucible_bridge.errors import BridgeError, Code, ResourceExhausted
 from crucible_bridge.types import EvaluationState, SampledSequence
@@ -25,6 +24,7 @@ from tests.service.evaluation_kit import asked as evaluations_to_run
 from tests.service.orchestrator_kit import Stream, asked, ended_with, opened, stands, start_of
 
 UNIT = SMALL_BYTES
+MEBIBYTE = 1024 * 1024
 LONG_SECONDS = 60.0
 LONG_TEXT = "A" * 100_000
 EVALUATE = "/crucible_bridge.v1.EvaluationService/Evaluate"
@@ -165,8 +165,8 @@ async def error_of(stream: Stream) -> BridgeError:
 
 async def test_the_elements_of_a_request_take_room_too():
     """A megabyte of empty items is 50 MB once it is parsed; a megabyte of text stays one."""
-    items = grading_pb2.GradeMathRequest(items=[grading_pb2.GradeItem()] * (COUNTED_BYTES // 2))
-    text = grading_pb2.GradeMathRequest(items=[grading_pb2.GradeItem(answer=b"x" * COUNTED_BYTES)])
+    items = grading_pb2.GradeMathRequest(items=[grading_pb2.GradeItem()] * (MEBIBYTE // 2))
+    text = grading_pb2.GradeMathRequest(items=[grading_pb2.GradeItem(answer=b"x" * MEBIBYTE)])
     model = ScriptedModel(fault=lambda call: STALL)
     async with (
         rig(model, max_request_bytes_in_flight=10_000_000) as it,

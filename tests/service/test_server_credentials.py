@@ -87,6 +87,22 @@ async def test_a_certificate_is_renewed_under_load(tmp_path: Path) -> None:
             over.set()
 
 
+async def test_a_certificate_that_a_look_has_found_is_shown(tmp_path: Path) -> None:
+    """Also if no handshake came before the look."""
+    authority, _ = of_authority(tmp_path)
+    chain, key = issued(authority, tmp_path / "served")
+    new_chain, new_key = issued(authority, tmp_path / "new")
+    wanted = ssl.PEM_cert_to_DER_cert(new_chain.read_text())
+    with capture_logs() as logs:
+        async with serving(settings_for(tmp_path, tls_cert=chain, tls_key=key)) as rig:
+            before = await shown_at(rig.worker.address)
+            os.replace(new_key, key)
+            os.replace(new_chain, chain)
+            await until(lambda: any(entry["event"] == "certificate_read" for entry in logs))
+            assert await shown_at(rig.worker.address) == wanted != before
+            assert await shown_at(rig.worker.address) == wanted
+
+
 async def test_a_renewal_that_cannot_be_used_is_logged_and_changes_nothing(tmp_path: Path) -> None:
     """Once for each state of the files; the next good one is used."""
     authority, _ = of_authority(tmp_path)
@@ -100,7 +116,7 @@ async def test_a_renewal_that_cannot_be_used_is_logged_and_changes_nothing(tmp_p
         assert certificate.expires == expires
         later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=400)
         issued(authority, tmp_path / "served", expires=later)
-        certificate.look()
+        await until(lambda: certificate.look() or certificate.expires != expires)
     assert [entry["event"] for entry in logs] == ["certificate_refused", "certificate_refused", "certificate_read"]
     assert all("cert.pem cannot be used with the key" in entry["reason"] for entry in logs[:2])
     assert certificate.expires == int(later.timestamp())
@@ -160,6 +176,16 @@ def written(path: Path, text: str) -> Path:
     return path
 
 
+async def test_a_token_that_was_just_added_is_accepted_in_every_call(tmp_path: Path) -> None:
+    """Several at once, and after a wrong one."""
+    path = written(tmp_path / "token", "old\n")
+    async with serving(settings_for(tmp_path, token_file=path)) as rig:
+        assert await code_of(rig.channel, "wrong") is grpc.StatusCode.UNAUTHENTICATED
+        written(path, "old\nnew\n")
+        codes = await asyncio.gather(*(code_of(rig.channel, token) for token in ["new", "old"] * 10))
+    assert set(codes) == {grpc.StatusCode.OK}
+
+
 async def test_tokens_are_rotated_without_a_failed_call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A new one is valid at once beside the old one; the old one is not once it is removed."""
     monkeypatch.setattr(credentials, "LOOK_SECONDS", 0.05)
@@ -168,7 +194,7 @@ async def test_tokens_are_rotated_without_a_failed_call(tmp_path: Path, monkeypa
     async with serving(settings_for(tmp_path, token_file=path)) as rig:
         assert [await code_of(rig.channel, token) for token in ("old", "older")] == [accepted, refused]
         written(path, "old\nnew\n")
-        await until(lambda: _is(rig.channel, "new", accepted))
+        assert await code_of(rig.channel, "new") is accepted
         assert await code_of(rig.channel, "old") is accepted
 
         with capture_logs() as logs:

@@ -191,7 +191,7 @@ def test_systemd_is_told(tmp_path):
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "notify"))
         manager.settimeout(START_WITHIN_SECONDS)
-        variables = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "200000"}
+        variables = {"NOTIFY_SOCKET": str(tmp_path / "notify"), "WATCHDOG_USEC": "2000000"}
         command = serve_command(tmp_path, "--port", "0", "--ready-file", str(tmp_path / "ready"))
         with process(*command, env={**os.environ, **variables}) as child:
             assert [manager.recv(64) for _ in range(3)] == [b"READY=1", b"WATCHDOG=1", b"WATCHDOG=1"]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crucible_worker import parsing
-from crucible_worker.parsing import LARGE_BYTES, uncollected, written
+from crucible_worker.parsing import LARGE_BYTES, parts_of, uncollected, written
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
@@ -82,3 +82,9 @@ def test_other_threads_run_while_much_is_written():
         sys.setswitchinterval(before)
     assert text.startswith("[" * 501 + "0, 1, 2")
     assert seen >= 10
+
+
+def test_parts_are_lists_objects_and_texts() -> None:
+    """However the text is spaced; escaped quotes begin no text."""
+    for text, count in ((b'{"a" : [1, 2], "b":"c"}', 5), (b'["\\"x\\"", {}]', 3), (b"[1, 2.5]", 1)):
+        assert parts_of(text) == count

@@ -21,7 +21,7 @@ from crucible_bridge.errors import InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import MAX_MAP_ENTRIES
 
-__all__ = ["COUNTED_BYTES", "LARGE_BYTES", "MAX_ELEMENTS", "memory_of_elements", "request_parsed"]
+__all__ = ["LARGE_BYTES", "MAX_ELEMENTS", "memory_of_elements", "request_parsed"]
 
 MAX_ELEMENTS = 2_000_000
 """Messages, texts, entries and members of enumerations in a request, at all depths together.
@@ -29,9 +29,7 @@ MAX_ELEMENTS = 2_000_000
 Other numbers do not count, but for those of shapes: a request may have millions of tokens.
 """
 LARGE_BYTES = 64 * 1024
-"""Shorter content has no room for many entries of a map."""
-COUNTED_BYTES = 1024 * 1024
-"""Shorter messages have no room for many elements: of these, only entries of maps are counted."""
+"""Shorter requests have no room for many of them."""
 
 _ELEMENT_BYTES = 100
 """Memory that protobuf needs for an element, besides its content."""
@@ -57,36 +55,33 @@ def memory_of_elements(message: type[Message], data: bytes) -> int:
     """Count the elements of a serialised message of this type.
 
     Returns:
-        Bytes that they need in memory besides their content; 0 if the message has less than `COUNTED_BYTES`.
+        Bytes that they need in memory besides their content; 0 if the message has less than `LARGE_BYTES`.
 
     Raises:
         InvalidField: there are more than `MAX_ELEMENTS`, or a map has more than `MAX_MAP_ENTRIES`; or the bytes are no
             message.
     """
-    maps_alone = len(data) < COUNTED_BYTES
-    if len(data) < LARGE_BYTES or not _counted(message.DESCRIPTOR, maps_alone):
+    if len(data) < LARGE_BYTES or not _counted(message.DESCRIPTOR):
         return 0
-    count = _Count(data, maps_alone)
+    count = _Count(data)
     try:
         count.walk([(0, len(data))], message.DESCRIPTOR, "", 0)
     except (NeedsFallback, IndexError):
         raise InvalidField("request", "is not a message of this method", reason=Reason.MALFORMED_MESSAGE) from None
-    return 0 if maps_alone else count.elements * _ELEMENT_BYTES
+    return count.elements * _ELEMENT_BYTES
 
 
 class _Count:
     """The elements of one request."""
 
-    def __init__(self, data: bytes, maps_alone: bool) -> None:
-        self._data, self._maps_alone = data, maps_alone
+    def __init__(self, data: bytes) -> None:
+        self._data = data
         self.elements = 0
 
     def walk(self, spans: Sequence[FieldRange], descriptor: Any, path: str, depth: int) -> None:
         """Count those of a message, which may consist of several parts that a parser merges."""
-        fields = _counted(descriptor, self._maps_alone)
+        fields = _counted(descriptor)
         if not fields or depth > _MAX_DEPTH:
-            return
-        if self._maps_alone and sum(end - at for at, end in spans) < LARGE_BYTES:
             return
         data = self._data
         entries: dict[int, int] = {}
@@ -140,27 +135,13 @@ class _Field:
 
 
 @functools.cache
-def _counted(descriptor: Any, maps_alone: bool) -> Mapping[int, _Field]:
-    """By number, the fields of a message that may hold many elements, or those that are maps or lead to maps."""
+def _counted(descriptor: Any) -> Mapping[int, _Field]:
+    """By number, the fields of a message that may hold many elements."""
     found: dict[int, _Field] = {}
     for field in descriptor.fields:
-        if field.message_type is None:
-            counts = not maps_alone and field.is_repeated and field.type in (*_TEXTS, *_NUMBERS)
-        else:
-            counts = not maps_alone or _leads_to_map(field, frozenset())
-        if counts:
-            packed = field.type in _NUMBERS
-            found[field.number] = _Field(field.name, field.is_repeated, _is_map(field), packed, field.message_type)
+        numbers = field.type in _NUMBERS
+        if field.message_type is None and not (field.is_repeated and (numbers or field.type in _TEXTS)):
+            continue
+        is_map = field.message_type is not None and field.message_type.GetOptions().map_entry
+        found[field.number] = _Field(field.name, field.is_repeated, is_map, numbers, field.message_type)
     return found
-
-
-def _leads_to_map(field: Any, above: frozenset[str]) -> bool:
-    message = field.message_type
-    if message is None or message.full_name in above:
-        return False
-    above |= {message.full_name}
-    return _is_map(field) or any(_leads_to_map(each, above) for each in message.fields)
-
-
-def _is_map(field: Any) -> bool:
-    return field.message_type is not None and field.message_type.GetOptions().map_entry

@@ -15,10 +15,13 @@ from google.protobuf.message import DecodeError, Message
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.reasons import Reason
 
-__all__ = ["FieldRange", "NeedsFallback", "content_range", "parsed", "plainly", "split", "varint"]
+__all__ = ["MAX_FIELDS", "FieldRange", "NeedsFallback", "content_range", "parsed", "plainly", "split", "varint"]
 
 FieldRange = tuple[int, int]
 """The begin and the end of a field's content."""
+
+MAX_FIELDS = 4_000_000
+"""Of one message that is read in place: a million sequences have three each."""
 
 _VARINT, _DELIMITED = 0, 2
 _FIXED_BYTES = {1: 8, 5: 4}
@@ -87,12 +90,17 @@ def split(data: bytes, span: FieldRange, bulky: Collection[int]) -> tuple[dict[i
 
     Raises:
         NeedsFallback: the caller must parse the bytes with protobuf. An IndexError means the same.
+        InvalidField: there are more than `MAX_FIELDS` fields.
     """
     at, end = span
+    count = 0
     spans: dict[int, list[FieldRange]] = {number: [] for number in bulky}
     rest: list[bytes] = []
     while at < end:
         begin, (number, content, at) = at, content_range(data, at)
+        count += 1
+        if count > MAX_FIELDS:
+            raise InvalidField("request", f"has more than {MAX_FIELDS:,} fields in one message")
         if content is not None and (found := spans.get(number)) is not None:
             found.append(content)
         else:

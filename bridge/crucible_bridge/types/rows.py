@@ -313,14 +313,14 @@ def _looked_up(row: Mapping[str, Any], column: str) -> tuple[bool, Any]:
 def _others(row: Mapping[str, Any], used: Iterable[str], write: Callable[[Any], str]) -> dict[str, str]:
     """The columns that become metadata; the entries of an object called "metadata" become entries."""
     known = row.get("metadata")
-    count = len(row) + (len(known) if isinstance(known, Mapping) else 0)
+    left_out = {*used, "metadata"} if isinstance(known, Mapping) else set(used)
+    count = len(row.keys() - left_out) + (len(known) if isinstance(known, Mapping) else 0)
     if count > MAX_MAP_ENTRIES:
-        raise MalformedRow(f"has {count:,} columns and entries of metadata, at most {MAX_MAP_ENTRIES:,} are read")
+        raise MalformedRow(f"has {count:,} entries of metadata and other columns, at most {MAX_MAP_ENTRIES:,} are read")
     if isinstance(known, Mapping):
         metadata = {key: item if isinstance(item, str) else write(item) for key, item in known.items()}
-        left_out = {*used, "metadata"}
     else:
-        metadata, left_out = {}, set(used)
+        metadata = {}
     for key, item in row.items():
         if key in left_out or item is None:
             continue

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import hmac
 import threading
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,9 +17,6 @@ from crucible_worker.file_states import state_of
 from crucible_worker.interceptors.methods import HEALTH, Context, Handle, Method
 
 __all__ = ["Tokens", "authenticated"]
-
-LOOK_SECONDS = 1.0
-"""Seconds between two looks at the file because of tokens that are not known."""
 
 _log = structlog.get_logger(__name__)
 
@@ -39,7 +35,7 @@ class Tokens:
         self._guard = threading.Lock()
         self._state = state_of(path)
         self._tokens = self._read_encoded()
-        self._next_look = 0.0
+        self._looking: asyncio.Task[None] | None = None
 
     def look(self) -> None:
         """Read the file again if it has changed; one that cannot be used is logged, and the tokens before stay."""
@@ -59,12 +55,12 @@ class Tokens:
 
     async def accepts(self, shown: bytes) -> bool:
         """Whether it is one of them; one that is not known may just have been added to the file."""
-        if self._has(shown):
-            return True
-        if time.monotonic() < self._next_look:
-            return False
-        self._next_look = time.monotonic() + LOOK_SECONDS
-        await asyncio.to_thread(self.look)
+        for _ in range(2):  # a look that has begun may have come before the file was changed
+            if self._has(shown):
+                return True
+            if self._looking is None or self._looking.done():
+                self._looking = asyncio.create_task(asyncio.to_thread(self.look))
+            await asyncio.shield(self._looking)
         return self._has(shown)
 
     def _has(self, shown: bytes) -> bool:

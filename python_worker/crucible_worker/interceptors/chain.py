@@ -96,11 +96,9 @@ class Interceptor(grpc.aio.ServerInterceptor):
                 raise DeadlineExceeded(message, reason=Reason.REQUEST_TOO_SLOW) from None
             if data is _END:
                 raise InvalidField("request", "is missing", reason=Reason.MALFORMED_MESSAGE)
-            size = len(data)
-            if parse.counts(size):
-                with calls.room.working_on(size):
-                    size += await parse.memory_of_elements(data)
-            with calls.room.working_on(size):
+            with calls.room.working_on(len(data)) as work:
+                if parse.counts(len(data)):
+                    calls.room.grow(work, await parse.memory_of_elements(data))
                 message = parse(data)
                 del data  # it may be large
                 return await inner(message, context)
@@ -113,15 +111,17 @@ class Interceptor(grpc.aio.ServerInterceptor):
         The first is refused if there is no room for it. Later ones wait, as a refusal would lose the work of the call;
         meanwhile no more of the stream is received.
         """
+        calls, seconds = self._calls, self._limits.request_seconds
 
         async def each(context: Context) -> AsyncIterator[Any]:
             first = True
             while (data := await context.read()) is not _END:
-                size = len(data)
-                if parse.counts(size):
-                    with await self._room(size, first):
-                        size += await parse.memory_of_elements(data)
-                with await self._room(size, first):
+                size, room = len(data), calls.room
+                place = room.working_on(size) if first else await room.working_on_in_turn(size, calls.alarms, seconds)
+                with place as work:
+                    if parse.counts(size):
+                        more = await parse.memory_of_elements(data)
+                        room.grow(work, more) if first else work.add(more)
                     first = False
                     yield parse(data)
 
@@ -129,12 +129,6 @@ class Interceptor(grpc.aio.ServerInterceptor):
             return await inner(each(context), context)
 
         return handle
-
-    async def _room(self, size: int, at_once: bool) -> contextlib.AbstractContextManager[None]:
-        room = self._calls.room
-        if at_once:
-            return room.working_on(size)
-        return await room.working_on_in_turn(size, self._calls.alarms, self._limits.request_seconds)
 
 
 def _answered(handler: Any) -> Handle:

@@ -38,7 +38,7 @@ class Room:
         """How long no request of `LARGE_BYTES` or more has been in work."""
         return 0.0 if self._large else time.monotonic() - self._large_until
 
-    def working_on(self, size: int) -> contextlib.AbstractContextManager[None]:
+    def working_on(self, size: int) -> contextlib.AbstractContextManager[_Work]:
         """Count the bytes of a request while it is in work.
 
         Raises:
@@ -52,7 +52,7 @@ class Room:
 
     async def working_on_in_turn(
         self, size: int, alarms: Alarms, seconds: float
-    ) -> contextlib.AbstractContextManager[None]:
+    ) -> contextlib.AbstractContextManager[_Work]:
         """Wait until there is room for a message of a call that has begun; the caller must enter the result at once.
 
         A waiting message takes no room, so that calls never wait for each other. Bytes that wait are bounded as well.
@@ -82,6 +82,17 @@ class Room:
             self._wake()
         return _Work(self, size)
 
+    def grow(self, work: _Work, more: int) -> None:
+        """Count further bytes of a request in work: its elements need them, once it is parsed.
+
+        Raises:
+            ResourceExhausted: the others have too many bytes already; one that is alone is never refused.
+        """
+        others = self._bytes - work.size + self._waiting_bytes
+        if others and others + work.size + more > self._most:
+            raise self._full(work.size + more, others)
+        work.add(more)
+
     def _fits(self, size: int) -> bool:
         return not self._bytes or self._bytes + size <= self._most
 
@@ -89,8 +100,8 @@ class Room:
         if self._waiting:
             self._waiting[0].woken.set()
 
-    def _full(self, size: int) -> ResourceExhausted:
-        taken = self._bytes + self._waiting_bytes
+    def _full(self, size: int, taken: int | None = None) -> ResourceExhausted:
+        taken = self._bytes + self._waiting_bytes if taken is None else taken
         message = f"the message has {size:,} bytes, and those in work {taken:,} of at most {self._most:,}"
         return exhausted(message, Reason.TOO_MANY_REQUEST_BYTES)
 
@@ -107,18 +118,24 @@ class _Waiting:
 class _Work:
     """A request in work. A class, as a generator would cost each call some microseconds."""
 
-    __slots__ = ("_large", "_room", "_size")
+    __slots__ = ("_large", "_room", "size")
 
     def __init__(self, room: Room, size: int) -> None:
-        self._room, self._size, self._large = room, size, size >= LARGE_BYTES
+        self._room, self.size, self._large = room, size, size >= LARGE_BYTES
 
-    def __enter__(self) -> None:
-        self._room._bytes += self._size
+    def add(self, size: int) -> None:
+        """Count further bytes."""
+        self.size += size
+        self._room._bytes += size
+
+    def __enter__(self) -> _Work:
+        self._room._bytes += self.size
         self._room._large += self._large
+        return self
 
     def __exit__(self, *exc_info: object) -> None:
         room = self._room
-        room._bytes -= self._size
+        room._bytes -= self.size
         if self._large:
             room._large -= 1
             room._large_until = time.monotonic()

@@ -50,7 +50,7 @@ MAX_DIGITS = 1_000
 MAX_SKIPPED_BYTES = 1024 * 1024 * 1024
 """Bytes within which the end of a line that is too long is searched; a file without one has no lines."""
 MAX_LINE_PARTS = 1_000_000
-"""Lists, objects and keys of a line. The parser and the garbage collector let no other thread run meanwhile: ten times
+"""Lists, objects and texts of a line. The parser and the garbage collector let no other thread run meanwhile: ten times
 as many in one line stopped every other call of the worker for seconds."""
 
 _HALF = re.compile(r"\\u[dD][89a-fA-F]")
@@ -273,7 +273,7 @@ def parsed_line(raw: bytes | None, *, any_bytes: bool = False) -> dict[str, Any]
     if raw is None:
         raise MalformedLine(f"is longer than {MAX_LINE_BYTES:,} bytes: one object a line is needed")
     if parts_of(raw) > MAX_LINE_PARTS:
-        raise MalformedLine(f"holds more than {MAX_LINE_PARTS:,} lists, objects and keys")
+        raise MalformedLine(f"holds more than {MAX_LINE_PARTS:,} lists, objects and texts")
     try:
         text = raw.decode("utf-8", "surrogateescape" if any_bytes else "strict")
     except UnicodeDecodeError as error:

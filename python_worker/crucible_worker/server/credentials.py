@@ -94,12 +94,13 @@ class Certificate:
         self._chain, self._key = chain, key
         self._guard = threading.Lock()
         self._states = self._looked()
-        self._served, self.expires = self._read()
+        self._current, self.expires = self._read()
+        self._shown = self._current
         self._next_warning = 0.0
 
     def credentials(self) -> grpc.ServerCredentials:
         """For a server that shows, at each handshake, what the files have then."""
-        return grpc.dynamic_ssl_server_credentials(self._served, self._renewed)
+        return grpc.dynamic_ssl_server_credentials(self._shown, self._renewed)
 
     def look(self) -> None:
         """Read the files again if they have changed; what cannot be used is logged, and the one before stays."""
@@ -126,16 +127,18 @@ class Certificate:
     def _renewed(self) -> Any:
         """Called by gRPC at each handshake, in a thread of its own: another certificate, or None for the last one."""
         with self._guard:
-            before = self._served
             self._look()
-            return None if self._served is before else self._served
+            if self._current is self._shown:
+                return None
+            self._shown = self._current
+            return self._shown
 
     def _look(self) -> None:
         states = self._looked()
         if states == self._states:
             return
         try:
-            served, expires = self._read()
+            current, expires = self._read()
         except StartError as error:  # a renewal may be half done
             if self._looked() == states:
                 self._states = states
@@ -143,7 +146,7 @@ class Certificate:
             return
         if self._looked() != states:  # written meanwhile: read at the next look
             return
-        self._states, self._served, self.expires, self._next_warning = states, served, expires, 0.0
+        self._states, self._current, self.expires, self._next_warning = states, current, expires, 0.0
         _log.info("certificate_read", certificate=str(self))
 
     def _looked(self) -> tuple[FileState | None, FileState | None]:

@@ -11,6 +11,9 @@ import structlog
 
 __all__ = ["Systemd"]
 
+ALIVE = "WATCHDOG=1"
+SEND_SECONDS = 0.5
+"""For systemd to take what it must not miss."""
 _SOCKET, _WATCHDOG_USEC, _WATCHDOG_PID = "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"
 _log = structlog.get_logger(__name__)
 
@@ -33,13 +36,13 @@ class Systemd:
         address = f"\0{self._address[1:]}" if self._address.startswith("@") else self._address
         try:
             with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as end:
-                end.setblocking(False)
+                end.settimeout(0.0 if state == ALIVE else SEND_SECONDS)
                 end.sendto(state.encode(), address)
-        except OSError as error:  # the worker works without it
+        except OSError as error:  # its queue is full, or it is gone: the worker works without it
             _log.warning("systemd_not_told", state=state, reason=error.strerror)
 
     async def keep_alive(self) -> None:
         """Tell it from the event loop that the loop runs; ends at once where it does not watch."""
         while self._address and self.watchdog_seconds:
-            self.tell("WATCHDOG=1")
+            self.tell(ALIVE)
             await asyncio.sleep(self.watchdog_seconds / 2)

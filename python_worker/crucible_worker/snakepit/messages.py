@@ -15,6 +15,7 @@ from crucible_bridge.codec.elements import MAX_ELEMENTS, request_parsed
 from crucible_bridge.codec.field_ranges import FieldRange, NeedsFallback, content_range, plainly, split
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.reasons import Reason
+from crucible_bridge.types import MAX_MAP_ENTRIES
 from crucible_worker.parsing import parts_of, uncollected
 from crucible_worker.snakepit.results import ToolResult
 from crucible_worker.snakepit.tools import LARGE_BYTES, ToolCall
@@ -26,7 +27,7 @@ __all__ = ["CORRELATION_KEY", "MAX_PARTS", "ToolRequest", "answer", "failure", "
 CORRELATION_KEY = "correlation_id"
 """The key of a request's metadata."""
 MAX_PARTS = MAX_ELEMENTS
-"""Lists, objects and keys of the parameters of a call."""
+"""Lists, objects and texts of the parameters of a call."""
 
 # The value that Snakepit itself writes there, and does not read.
 _TYPE_URL = "type.googleapis.com/google.protobuf.StringValue"
@@ -57,7 +58,7 @@ class ToolRequest:
         """
         parts = {name: parts_of(text) for name, text in self.json.items()}
         if sum(parts.values()) > MAX_PARTS:
-            problem = f"all parameters together have more than {MAX_PARTS:,} lists, objects and keys"
+            problem = f"all parameters together have more than {MAX_PARTS:,} lists, objects and texts"
             raise InvalidField(max(parts, key=parts.__getitem__), f"has the most of them: {problem}")
         return {name: _value(name, text) for name, text in self.json.items()}
 
@@ -114,6 +115,8 @@ def _small(data: bytes) -> tuple[pb.ExecuteToolRequest, dict[str, Binary]]:
 
 def _in_place(data: bytes) -> tuple[pb.ExecuteToolRequest, dict[str, Binary]]:
     spans, rest = split(data, (0, len(data)), (_BINARY,))
+    if len(spans[_BINARY]) > MAX_MAP_ENTRIES:
+        raise InvalidField("binary_parameters", f"has more than {MAX_MAP_ENTRIES:,} entries")
     return request_parsed(pb.ExecuteToolRequest, rest), dict(_entry(data, span) for span in spans[_BINARY])
 
 

@@ -18,7 +18,7 @@ from crucible_bridge.reasons import Reason
 from crucible_worker.interceptors.admission import admitted
 from crucible_worker.interceptors.calls import Calls
 from crucible_worker.interceptors.deadlines import bounded
-from crucible_worker.interceptors.methods import Handle, Method
+from crucible_worker.interceptors.methods import Handle, Method, Unparsed
 from crucible_worker.services.handlers import Handlers
 from crucible_worker.snakepit.arguments import RESULT_FORMAT, RESULT_FORMATS, Arguments
 from crucible_worker.snakepit.results import Output, ToolResult
@@ -172,7 +172,7 @@ class Tools:
         return tool
 
     def _answered(self, tool: Tool, handler: Any) -> Handle:
-        takes_bytes = handler.request_deserializer is bytes
+        takes_bytes = isinstance(handler.request_deserializer, Unparsed) or handler.request_deserializer is bytes
 
         async def handle(asked: Any, context: Any) -> ToolResult:
             arguments, request = await self._read(tool, asked, takes_bytes)

@@ -8,7 +8,6 @@ import pytest
 
 from crucible_bridge.codec import elements
 from crucible_bridge.codec.elements import (
-    COUNTED_BYTES,
     LARGE_BYTES,
     MAX_ELEMENTS,
     memory_of_elements,
@@ -104,7 +103,7 @@ def test_what_is_small_or_has_no_elements_is_not_counted() -> None:
     """Most calls."""
     small = grading_pb2.GradeMathRequest(items=[grading_pb2.GradeItem()] * 1_000)
     assert memory_of_elements(grading_pb2.GradeMathRequest, small.SerializeToString()) == 0
-    assert memory_of_elements(worker_pb2.GetInfoRequest, b"\x7a\x00" * COUNTED_BYTES) == 0
+    assert memory_of_elements(worker_pb2.GetInfoRequest, b"\x7a\x00" * LARGE_BYTES) == 0
 
 
 def times(message: Any, count: int) -> bytes:
@@ -144,7 +143,7 @@ def test_the_elements_of_a_request_are_limited_at_all_depths_together(
     made: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The most of them are fine and have a size in memory; one more is refused where it is."""
-    request, most = grading_pb2.GradeMathRequest, COUNTED_BYTES // 2
+    request, most = grading_pb2.GradeMathRequest, LARGE_BYTES // 2
     assert most < MAX_ELEMENTS
     monkeypatch.setattr(elements, "MAX_ELEMENTS", most)
     assert memory_of_elements(request, made(most)[0]) == 100 * most
@@ -157,13 +156,13 @@ def test_the_elements_of_a_request_are_limited_at_all_depths_together(
 
 def test_members_of_enumerations_and_dimensions_count(monkeypatch: pytest.MonkeyPatch) -> None:
     """A byte of a request becomes eight of them in memory; a token does not count."""
-    monkeypatch.setattr(elements, "MAX_ELEMENTS", COUNTED_BYTES // 2)
-    many = bytes(COUNTED_BYTES)
+    monkeypatch.setattr(elements, "MAX_ELEMENTS", LARGE_BYTES // 2)
+    many = bytes(LARGE_BYTES)
     for message, places, field in (
         (evaluation_pb2.ListEvaluationsRequest, ("states",), "states"),
         (evaluation_pb2.StartEvaluationRequest, SHAPE, "[].datum.loss_fn_inputs[].value.shape"),
     ):
-        with pytest.raises(InvalidField, match="more than 524,288") as caught:
+        with pytest.raises(InvalidField, match="more than 32,768") as caught:
             memory_of_elements(message, inside(reversed(numbers_of(message, places)), many))
         assert caught.value.field.endswith(field)
 

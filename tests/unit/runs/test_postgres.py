@@ -299,6 +299,23 @@ async def test_a_transaction_that_stood_still_for_too_long_is_applied_again(url,
         assert journal.writable
 
 
+async def test_a_commit_that_the_server_has_not_got_is_applied_again(url, tmp_path):
+    """The connection is lost in COMMIT, and the next one tells what became of the transaction."""
+    async with open_journal(tmp_path, url):
+        with connections.connect(url) as other:
+            writing = PostgresWriting(url, Dialect.of(other, connections.SCHEMA_NAME), Session("w"))
+            log = writing.begin()
+            (pid,) = writing.source.execute("SELECT pg_backend_pid()").fetchone() or (0,)
+            other.execute("SELECT pg_terminate_backend(%s, 10000)", (pid,))
+            with pytest.raises(psycopg.OperationalError) as lost:
+                writing.commit(log.sequence, log.sequence)
+            writing.roll_back()
+            assert writing.recovers(lost.value)
+            assert writing.begin().sequence == log.sequence
+            writing.commit(log.sequence, log.sequence)
+            writing.close()
+
+
 def test_a_transaction_whose_end_is_unknown_is_not_applied_again(url):
     """It may stand already: what waits for it is refused, though the connection was lost a moment ago."""
     writing = PostgresWriting(url, Dialect({}), Session("w"))

@@ -52,6 +52,7 @@ class PostgresWriting:
         self._transaction = ""
         self._through = 0
         self._failing_since: float | None = None
+        self._undone = False  # a commit met a lost connection, and the server has not got it
         self._ending = threading.Event()
 
     @property
@@ -80,7 +81,10 @@ class PostgresWriting:
         try:
             connection.execute("COMMIT")
         except psycopg.OperationalError as error:
-            if not is_lost(error, connection) or not self._was_committed():
+            if not is_lost(error, connection):
+                raise
+            if not self._was_committed():
+                self._undone = True
                 raise
         if self._failing_since is not None:
             _log.info("database_back", seconds=round(time.monotonic() - self._failing_since, 1))
@@ -103,7 +107,8 @@ class PostgresWriting:
         """Whether a batch may be applied again, after a pause: the connection was lost, and not for too long."""
         if isinstance(error, errors.TransactionResolutionUnknown):  # it may stand already
             return False
-        if not isinstance(error, psycopg.Error) or not is_lost(error, self._connection):
+        undone, self._undone = self._undone, False
+        if not isinstance(error, psycopg.Error) or not (undone or is_lost(error, self._connection)):
             return False
         if self._failing_since is None:
             self._failing_since = time.monotonic()
