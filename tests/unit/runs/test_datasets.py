@@ -327,13 +327,13 @@ def test_integers_are_bounded(count: int, says: str | None) -> None:
     assert (says is None and line.sample is not None) or (says is not None and says in line.problem)
 
 
-@pytest.mark.parametrize(("parts", "says"), [(10, None), (11, "more than 10 lists, objects and keys")])
-def test_lists_objects_and_keys_of_a_line_are_bounded(
+@pytest.mark.parametrize(("parts", "says"), [(10, None), (11, "more than 10 lists, objects and texts")])
+def test_lists_objects_and_texts_of_a_line_are_bounded(
     monkeypatch: pytest.MonkeyPatch, parts: int, says: str | None
 ) -> None:
     """A line is parsed only if it has at most `MAX_LINE_PARTS`: the parser lets no other thread run among them."""
     monkeypatch.setattr(jsonl, "MAX_LINE_PARTS", 10)
-    own = 6  # the record, its two keys, the object, the key and the list in it
+    own = 7  # the record, its two keys and the text, the object, the key and the list in it
     line = line_of(1, b'{"input": "a", "metadata": {"x": [' + b",".join([b"[]"] * (parts - own)) + b"]}}", _rows())
 
     assert (says is None and line.sample is not None) or (says is not None and says in line.problem)
