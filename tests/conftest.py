@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import structlog
 from hypothesis import settings
 
 from crucible_worker.runs.journal import Journal
@@ -32,6 +33,14 @@ def default_state_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
     with pytest.MonkeyPatch.context() as patched:
         patched.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state-home")))
         yield
+
+
+@pytest.fixture(autouse=True)
+def logging_of_a_test_ends_with_it() -> Iterator[None]:
+    """A command that runs in this process configures the log: later tests would not see every line of theirs."""
+    yield
+    if structlog.is_configured():
+        structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")
