@@ -21,8 +21,10 @@ from crucible_bridge.errors import InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import MAX_MAP_ENTRIES
 
-__all__ = ["LARGE_BYTES", "MAX_ELEMENTS", "memory_of_elements", "request_parsed"]
+__all__ = ["LARGE_BYTES", "MAX_ELEMENTS", "MAX_FIELDS", "memory_of_elements", "request_parsed"]
 
+MAX_FIELDS = 8_000_000
+"""Fields of a request, numbers included, at all depths together: each of them takes time to count."""
 MAX_ELEMENTS = 2_000_000
 """Messages, texts, entries and members of enumerations in a request, at all depths together.
 
@@ -67,6 +69,8 @@ def memory_of_elements(message: type[Message], data: bytes) -> int:
     try:
         count.walk([(0, len(data))], message.DESCRIPTOR, "", 0)
     except (NeedsFallback, IndexError):
+        if count.fields > MAX_FIELDS:
+            raise InvalidField("request", f"has more than {MAX_FIELDS:,} fields at all depths together") from None
         raise InvalidField("request", "is not a message of this method", reason=Reason.MALFORMED_MESSAGE) from None
     return count.elements * _ELEMENT_BYTES
 
@@ -76,7 +80,7 @@ class _Count:
 
     def __init__(self, data: bytes) -> None:
         self._data = data
-        self.elements = 0
+        self.elements = self.fields = 0
 
     def walk(self, spans: Sequence[FieldRange], descriptor: Any, path: str, depth: int) -> None:
         """Count those of a message, which may consist of several parts that a parser merges."""
@@ -95,6 +99,10 @@ class _Count:
                     at = content[1]
                 else:
                     number, content, at = content_range(data, at)
+                self.fields += 1
+                if at > end or self.fields > MAX_FIELDS:
+                    # A content beyond its message would be read again with what follows it.
+                    raise NeedsFallback
                 if content is None or (field := fields.get(number)) is None:
                     continue
                 self.elements += content[1] - content[0] if field.packed else 1

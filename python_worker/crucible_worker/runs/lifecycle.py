@@ -343,7 +343,7 @@ def _write_interrupt(
 
 
 def _log_after_commit(transaction: Transaction, number: int, event: str, **more: object) -> None:
-    """One line for what has become of an attempt, whoever has written it."""
+    """Log the end of an attempt, in one line."""
     row = find_by_number(transaction, number)
     known = {"evaluation_id": row.evaluation_id, "run_id": row.run_id or None, "attempt": row.attempt, **more}
     counts = {"done": row.done, "total": row.total, "unscored": row.unscored}

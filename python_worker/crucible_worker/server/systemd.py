@@ -1,4 +1,4 @@
-"""What systemd is told of the process, where its unit has `Type=notify`: see sd_notify(3)."""
+"""Notifications to systemd about this process, for units with `Type=notify`: see sd_notify(3)."""
 
 from __future__ import annotations
 

@@ -181,3 +181,19 @@ def numbers_of(message: Any, names: tuple[str, ...]) -> list[int]:
         found.append(field.number)
         descriptor = field.message_type
     return found
+
+
+def test_a_content_beyond_its_message_is_no_message() -> None:
+    """Each would be read to the end of the request, and what follows it once more: quadratic time."""
+    item = inside((1,), b"\x22\xff\xff\x03")  # a target of 65,535 bytes in an item of four
+    with pytest.raises(InvalidField, match="not a message"):
+        memory_of_elements(grading_pb2.GradeMathRequest, item * LARGE_BYTES)
+
+
+def test_the_fields_of_a_request_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those that need no memory, such as numbers that a parser puts over each other."""
+    monkeypatch.setattr(elements, "MAX_FIELDS", LARGE_BYTES // 2)
+    number = b"\x78\x01"  # field 15, which no version has
+    assert memory_of_elements(grading_pb2.GradeMathRequest, number * (LARGE_BYTES // 2)) == 0
+    with pytest.raises(InvalidField, match="more than 32,768 fields"):
+        memory_of_elements(grading_pb2.GradeMathRequest, number * (LARGE_BYTES // 2 + 1))

@@ -280,7 +280,7 @@ async def _is_true(journal, sql):
 
 
 async def test_a_transaction_that_stood_still_for_too_long_is_applied_again(url, tmp_path):
-    """The server ends it, so that others can write; whoever submitted it does not notice."""
+    """The server ends it, so that others can write; its submitter gets the result all the same."""
     async with open_journal(tmp_path, url) as journal:
         ended = []
 
