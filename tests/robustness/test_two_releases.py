@@ -18,7 +18,7 @@ import pytest
 
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.types import EvaluationState, Record
-from tests.robustness.evidence import bits, request, samples_of
+from tests.robustness.evidence import bits, check_interrupted_run, log_of, request, samples_of
 from tests.robustness.harness import WorkerProcess, Workshop, count_lines, until, workshop
 
 ROOT = Path(__file__).parent.parent.parent
@@ -117,3 +117,22 @@ async def test_what_the_one_before_began_this_release_refuses(tmp_path, before):
         assert refused.value.reason == "RULES_CHANGED"
         left = await newer.bridge.evaluation.get_evaluation("shared")
         assert (left.state, left.attempt, left.rules_version) == (EvaluationState.INTERRUPTED, 1, 1)
+
+
+async def test_a_lost_lock_gives_an_evaluation_to_one_of_them(tmp_path, before):
+    """This release's worker stops when its lock file is gone: the one before, which starts then, runs the rest alone."""
+    call_file = tmp_path / "calls"
+    async with workshop(tmp_path, {"m": {"latency": 0.05, "call_file": str(call_file)}}) as shop:
+        newer = await _start(shop, {})
+        asked = request("shared", samples=SAMPLES, concurrency=1)
+        await newer.bridge.evaluation.start_evaluation(asked)
+        await until(lambda: count_lines(call_file) > 20)
+        (shop.state_dir / "owners.lock").unlink()
+        older = await _start(shop, before)
+        ended = await older.bridge.evaluation.evaluate(asked)
+        assert (ended.state, ended.attempt, ended.done) == (EvaluationState.COMPLETED, 2, 2 * SAMPLES)
+        await until(lambda: "lock_file_was_replaced" in newer.log_file.read_text())
+        check_interrupted_run(
+            await log_of(newer.bridge), await newer.bridge.evaluation.get_evaluation("shared"), SAMPLES
+        )
+        assert count_lines(call_file) <= 2 * SAMPLES + 2

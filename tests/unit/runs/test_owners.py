@@ -8,8 +8,10 @@ import sys
 
 import pytest
 
-from crucible_worker.runs.journal import JournalUnavailable, OwnershipLost
+from crucible_worker.runs.journal import JournalUnavailable, OwnershipLost, Transaction
+from crucible_worker.runs.journal.owned import OwnersJournal
 from crucible_worker.runs.journal.owners import OwnerLocks
+from tests.unit.runs.journals import event, open_journal
 
 HOLD = """
 import sys
@@ -159,3 +161,28 @@ async def test_a_state_directory_that_is_away_takes_no_lock_away(tmp_path):
     (tmp_path / "elsewhere").rename(state)
     await locks.confirm(1)
     locks.close()
+
+
+async def test_the_owner_before_writes_nothing_where_locks_do_not_exclude(tmp_path):
+    """The journal counts owners: the later one writes, the earlier one is refused, and what is undone counts nothing."""
+    async with open_journal(tmp_path) as journal:
+        one = OwnerLocks(tmp_path / "one.lock", counted=True)
+        other = OwnerLocks(tmp_path / "other.lock", counted=True)
+        assert await journal.submit(lambda transaction: one.acquire(1, transaction))
+        await journal.submit(lambda transaction: one.check(1, transaction))
+
+        def undone(transaction: Transaction) -> None:
+            assert other.acquire(1, transaction)
+            raise ValueError
+
+        with pytest.raises(ValueError):
+            await journal.submit(undone)
+        await OwnersJournal(journal, one, 1).submit(lambda transaction: transaction.append(0, [event()]))
+
+        assert await journal.submit(lambda transaction: other.acquire(1, transaction))
+        with pytest.raises(OwnershipLost):
+            await OwnersJournal(journal, one, 1).submit(lambda transaction: transaction.append(0, [event()]))
+        await OwnersJournal(journal, other, 1).submit(lambda transaction: transaction.append(0, [event()]))
+        assert journal.last_sequence() == 2
+        for locks in (one, other):
+            locks.close()

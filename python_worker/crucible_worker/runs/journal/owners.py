@@ -5,7 +5,8 @@ evaluation, so nothing is left over. They belong to the open file description (`
 POSIX locks do, so that two workers in one process exclude each other too. Linux only, as the worker is.
 
 A lock in a file that was removed, moved or replaced excludes no other worker. So each call checks first that the file
-is still at its path. If it is not, this worker owns nothing any more, and its further locks are in the new file.
+is still at its path. If it is not, this worker owns nothing any more, and its further locks are in the new file. The
+journal counts the owners of an evaluation, for file systems on which a lock excludes only the processes of one machine.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ __all__ = ["OwnerLocks"]
 
 # struct flock: l_type, l_whence, l_start, l_len, l_pid, in native alignment.
 _FLOCK = struct.Struct("@hhqqi")
+_NEXT = """INSERT INTO owner_generations VALUES (?, 1)
+           ON CONFLICT (number) DO UPDATE SET generation = generation + 1 RETURNING generation"""
+_LAST = "SELECT generation FROM owner_generations WHERE number = ?"
 
 _log = structlog.get_logger(__name__)
 
@@ -33,12 +37,17 @@ _log = structlog.get_logger(__name__)
 class OwnerLocks:
     """The owner locks of one worker. Safe to use from several threads."""
 
-    def __init__(self, path: Path) -> None:
-        """Open the lock file; create it with mode 0600 if it does not exist."""
-        self._path = path
+    def __init__(self, path: Path, *, counted: bool = False) -> None:
+        """Open the lock file; create it with mode 0600 if it does not exist.
+
+        Args:
+            path: of the file.
+            counted: whether the journal counts the owners of each number; each is then acquired in a transaction.
+        """
+        self._path, self._counted = path, counted
         self._file = _opened(path)
         self._closed = False
-        self._held: set[int] = set()
+        self._held: dict[int, int] = {}
         self._guard = threading.Lock()
 
     def acquire(self, number: int, transaction: Transaction | None = None) -> bool:
@@ -47,14 +56,17 @@ class OwnerLocks:
             self._look()
             if number in self._held or not self._set(fcntl.F_WRLCK, number):
                 return False
-            self._held.add(number)
-            return True
+            self._held[number] = 0
+        if self._counted and transaction is not None:
+            transaction.if_undone(lambda: self.release(number))
+            (self._held[number],) = transaction.execute(_NEXT, (number,)).fetchone()
+        return True
 
     def release(self, number: int) -> None:
         """Release a lock; does nothing if this worker does not have it."""
         with self._guard:
             if number in self._held:
-                self._held.remove(number)
+                del self._held[number]
                 self._set(fcntl.F_UNLCK, number)
 
     def is_free(self, number: int, transaction: Transaction | None = None) -> bool:
@@ -77,7 +89,11 @@ class OwnerLocks:
 
     def check(self, number: int, transaction: Transaction) -> None:
         """Refuse what this worker does not own, or owns no longer: the kernel keeps locks for those who live."""
-        self._check(number)
+        generation = self._check(number)
+        if generation and transaction.execute(_LAST, (number,)).fetchone() != (generation,):
+            _log.error("owned_by_another_worker", path=str(self._path), number=number)
+            self.release(number)
+            raise OwnershipLost()
 
     async def confirm(self, number: int) -> None:
         """As `check`."""
@@ -96,11 +112,12 @@ class OwnerLocks:
                 self._file = -1
                 self._held.clear()
 
-    def _check(self, number: int) -> None:
+    def _check(self, number: int) -> int:
         with self._guard:
             self._look()
             if number not in self._held:
                 raise OwnershipLost()
+            return self._held[number]
 
     def _look(self) -> None:
         """Own nothing any more if the file is not at its path: others lock another one.

@@ -250,6 +250,12 @@ WHEN NOT EXISTS (SELECT 1 FROM checkpoint_results WHERE number = OLD.number)
 BEGIN
     DELETE FROM evaluation_rules WHERE number = OLD.number;
 END;
+-- How often evaluations got an owner: an owner writes nothing any more once there was another one after it.
+CREATE TABLE IF NOT EXISTS owner_generations (number INTEGER PRIMARY KEY, generation INTEGER NOT NULL);
+CREATE TRIGGER IF NOT EXISTS owner_generations_go AFTER DELETE ON evaluations
+BEGIN
+    DELETE FROM owner_generations WHERE number = OLD.number;
+END;
 -- Evaluators that have begun: the evaluation's time with an owner at that moment, and, once it has ended, its result.
 CREATE TABLE IF NOT EXISTS evaluator_spans (
     number INTEGER NOT NULL,

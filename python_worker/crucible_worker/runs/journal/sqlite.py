@@ -51,7 +51,7 @@ class SqliteStore:
 
     def owners(self, kind: str, submit: Submit, read: Callable[..., Any]) -> OwnerLocks:
         """Locks on the bytes of one file next to the journal."""
-        return OwnerLocks(self.folder / f"{kind}.lock")
+        return OwnerLocks(self.folder / f"{kind}.lock", counted=kind == "owners")
 
     def leads(self, transaction: Transaction) -> bool:
         """All workers are on one machine, and read the same clocks."""
