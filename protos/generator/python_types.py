@@ -288,7 +288,8 @@ TYPES = (
         "WorkerInfo",
         needed="worker_id version",
         order="worker_id version versions backends evaluators datasets code_images limits running queued calls draining"
-        " started_unix_ns log_id last_sequence usage prices fleets failed_tasks",
+        " started_unix_ns log_id last_sequence usage prices fleets failed_tasks"
+        " certificate_expires_unix_ns",
     ),
     Type("Replica", needed="address"),
     Type("Fleet", needed="backend name"),

@@ -120,7 +120,7 @@ async def test_what_the_one_before_began_this_release_refuses(tmp_path, before):
 
 
 async def test_a_lost_lock_gives_an_evaluation_to_one_of_them(tmp_path, before):
-    """This release's worker stops when its lock file is gone: the one before, which starts then, runs the rest alone."""
+    """This release's worker stops when its lock file is gone: the one before, started then, runs the rest alone."""
     call_file = tmp_path / "calls"
     async with workshop(tmp_path, {"m": {"latency": 0.05, "call_file": str(call_file)}}) as shop:
         newer = await _start(shop, {})

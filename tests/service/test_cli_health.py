@@ -203,6 +203,7 @@ async def test_a_certificate_with_a_common_name_alone_is_enough(tmp_path: Path):
         result = await ask("--port", port_of(rig), "--tls-ca", str(cert))
 
     assert result.exit_code == 0, result.stderr
+    assert f"; the certificate expires {now + datetime.timedelta(days=1):%Y-%m-%d %H:%M} UTC: " in said(result)
 
 
 async def test_a_certificate_that_is_not_there_is_named(tmp_path: Path):

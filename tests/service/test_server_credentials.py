@@ -89,9 +89,10 @@ async def test_a_certificate_is_renewed_under_load(tmp_path: Path) -> None:
 
 async def test_a_certificate_that_a_look_has_found_is_shown(tmp_path: Path) -> None:
     """Also if no handshake came before the look."""
-    authority, _ = of_authority(tmp_path)
+    authority, ca = of_authority(tmp_path)
+    later = datetime.datetime.now(datetime.UTC) + datetime.timedelta(days=400)
     chain, key = issued(authority, tmp_path / "served")
-    new_chain, new_key = issued(authority, tmp_path / "new")
+    new_chain, new_key = issued(authority, tmp_path / "new", expires=later)
     wanted = ssl.PEM_cert_to_DER_cert(new_chain.read_text())
     with capture_logs() as logs:
         async with serving(settings_for(tmp_path, tls_cert=chain, tls_key=key)) as rig:
@@ -101,6 +102,9 @@ async def test_a_certificate_that_a_look_has_found_is_shown(tmp_path: Path) -> N
             await until(lambda: any(entry["event"] == "certificate_read" for entry in logs))
             assert await shown_at(rig.worker.address) == wanted != before
             assert await shown_at(rig.worker.address) == wanted
+            async with open_channel(rig.worker.address, ca) as channel:
+                told = await worker_pb2_grpc.WorkerServiceStub(channel).GetInfo(worker_pb2.GetInfoRequest())
+            assert told.worker.certificate_expires_unix_ns == later.replace(microsecond=0).timestamp() * 1e9
 
 
 async def test_a_renewal_that_cannot_be_used_is_logged_and_changes_nothing(tmp_path: Path) -> None:

@@ -2791,6 +2791,7 @@ def worker_info_to_v1(value: WorkerInfo) -> worker_pb2.WorkerInfo:
         prices=[model_price_to_v1(item) for item in value.prices],
         fleets=[fleet_to_v1(item) for item in value.fleets],
         failed_tasks=[background_task_to_v1(item) for item in value.failed_tasks],
+        certificate_expires_unix_ns=value.certificate_expires_unix_ns,
     )
 
 
@@ -2820,6 +2821,7 @@ def worker_info_from_v1(message: worker_pb2.WorkerInfo, field: str = "") -> Work
         prices=each_decoded(model_price_from_v1, message.prices, child(field, "prices")),
         fleets=each_decoded(fleet_from_v1, message.fleets, child(field, "fleets")),
         failed_tasks=each_decoded(background_task_from_v1, message.failed_tasks, child(field, "failed_tasks")),
+        certificate_expires_unix_ns=message.certificate_expires_unix_ns,
     )
 
 

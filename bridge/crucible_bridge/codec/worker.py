@@ -40,3 +40,4 @@ def worker_load_onto_v1(load: WorkerLoad, message: worker_pb2.WorkerInfo) -> Non
     message.fleets.extend(map(fleet_to_v1, load.fleets))
     del message.failed_tasks[:]
     message.failed_tasks.extend(map(background_task_to_v1, load.failed_tasks))
+    message.certificate_expires_unix_ns = load.certificate_expires_unix_ns

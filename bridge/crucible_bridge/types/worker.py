@@ -29,3 +29,5 @@ class WorkerLoad:
     """The replicas of models that have several."""
     failed_tasks: tuple[BackgroundTask, ...] = ()
     """The worker's own tasks that have failed since it started."""
+    certificate_expires_unix_ns: int = 0
+    """When its certificate for TLS expires; 0 without TLS."""

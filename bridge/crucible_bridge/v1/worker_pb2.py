@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from crucible_bridge.v1 import types_pb2 as crucible__bridge_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x63rucible_bridge/v1/worker.proto\x12\x12\x63rucible_bridge.v1\x1a\x1e\x63rucible_bridge/v1/types.proto\"@\n\x0b\x42\x61\x63kendInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06models\x18\x02 \x03(\t\x12\x13\n\x0bunavailable\x18\x03 \x01(\t\"\xc0\x05\n\nWorkerInfo\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12>\n\x08versions\x18\x03 \x03(\x0b\x32,.crucible_bridge.v1.WorkerInfo.VersionsEntry\x12\x31\n\x08\x62\x61\x63kends\x18\x04 \x03(\x0b\x32\x1f.crucible_bridge.v1.BackendInfo\x12\x12\n\nevaluators\x18\x05 \x03(\t\x12\x10\n\x08\x64\x61tasets\x18\x06 \x03(\t\x12:\n\x06limits\x18\x07 \x03(\x0b\x32*.crucible_bridge.v1.WorkerInfo.LimitsEntry\x12\x0f\n\x07running\x18\x08 \x01(\x05\x12\x0e\n\x06queued\x18\t \x01(\x05\x12\r\n\x05\x63\x61lls\x18\n \x01(\x05\x12\x10\n\x08\x64raining\x18\x0b \x01(\x08\x12\x17\n\x0fstarted_unix_ns\x18\x0c \x01(\x03\x12\x0e\n\x06log_id\x18\r \x01(\t\x12\x15\n\rlast_sequence\x18\x0e \x01(\x04\x12\x13\n\x0b\x63ode_images\x18\x0f \x03(\t\x12-\n\x05usage\x18\x10 \x03(\x0b\x32\x1e.crucible_bridge.v1.ModelUsage\x12.\n\x06prices\x18\x11 \x03(\x0b\x32\x1e.crucible_bridge.v1.ModelPrice\x12)\n\x06\x66leets\x18\x12 \x03(\x0b\x32\x19.crucible_bridge.v1.Fleet\x12\x38\n\x0c\x66\x61iled_tasks\x18\x13 \x03(\x0b\x32\".crucible_bridge.v1.BackgroundTask\x1a/\n\rVersionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a-\n\x0bLimitsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"`\n\x0e\x42\x61\x63kgroundTask\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08\x66\x61ilures\x18\x02 \x01(\x03\x12\x1c\n\x14last_failure_unix_ns\x18\x03 \x01(\x03\x12\x10\n\x08\x65rror_id\x18\x04 \x01(\t\"\x94\x01\n\x07Replica\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12/\n\x05state\x18\x02 \x01(\x0e\x32 .crucible_bridge.v1.ReplicaState\x12\x13\n\x0boutstanding\x18\x03 \x01(\x05\x12\x0c\n\x04\x64one\x18\x04 \x01(\x03\x12\x10\n\x08\x66\x61ilures\x18\x05 \x01(\x03\x12\x12\n\nlast_error\x18\x06 \x01(\t\"U\n\x05\x46leet\x12\x0f\n\x07\x62\x61\x63kend\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12-\n\x08replicas\x18\x03 \x03(\x0b\x32\x1b.crucible_bridge.v1.Replica\"]\n\nModelPrice\x12\x0f\n\x07pattern\x18\x01 \x01(\t\x12\x0e\n\x06prompt\x18\x02 \x01(\x01\x12\x0e\n\x06output\x18\x03 \x01(\x01\x12\x13\n\x06\x63\x61\x63hed\x18\x04 \x01(\x01H\x00\x88\x01\x01\x42\t\n\x07_cached\"\x10\n\x0eGetInfoRequest\"A\n\x0fGetInfoResponse\x12.\n\x06worker\x18\x01 \x01(\x0b\x32\x1e.crucible_bridge.v1.WorkerInfo\"\x0e\n\x0c\x44rainRequest\"$\n\rDrainResponse\x12\x13\n\x0binterrupted\x18\x01 \x03(\t*~\n\x0cReplicaState\x12\x1d\n\x19REPLICA_STATE_UNSPECIFIED\x10\x00\x12\x19\n\x15REPLICA_STATE_SERVING\x10\x01\x12\x19\n\x15REPLICA_STATE_EJECTED\x10\x02\x12\x19\n\x15REPLICA_STATE_RESTING\x10\x03\x32\xbb\x01\n\rWorkerService\x12W\n\x07GetInfo\x12\".crucible_bridge.v1.GetInfoRequest\x1a#.crucible_bridge.v1.GetInfoResponse\"\x03\x90\x02\x01\x12Q\n\x05\x44rain\x12 .crucible_bridge.v1.DrainRequest\x1a!.crucible_bridge.v1.DrainResponse\"\x03\x90\x02\x02\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1f\x63rucible_bridge/v1/worker.proto\x12\x12\x63rucible_bridge.v1\x1a\x1e\x63rucible_bridge/v1/types.proto\"@\n\x0b\x42\x61\x63kendInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0e\n\x06models\x18\x02 \x03(\t\x12\x13\n\x0bunavailable\x18\x03 \x01(\t\"\xe5\x05\n\nWorkerInfo\x12\x11\n\tworker_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12>\n\x08versions\x18\x03 \x03(\x0b\x32,.crucible_bridge.v1.WorkerInfo.VersionsEntry\x12\x31\n\x08\x62\x61\x63kends\x18\x04 \x03(\x0b\x32\x1f.crucible_bridge.v1.BackendInfo\x12\x12\n\nevaluators\x18\x05 \x03(\t\x12\x10\n\x08\x64\x61tasets\x18\x06 \x03(\t\x12:\n\x06limits\x18\x07 \x03(\x0b\x32*.crucible_bridge.v1.WorkerInfo.LimitsEntry\x12\x0f\n\x07running\x18\x08 \x01(\x05\x12\x0e\n\x06queued\x18\t \x01(\x05\x12\r\n\x05\x63\x61lls\x18\n \x01(\x05\x12\x10\n\x08\x64raining\x18\x0b \x01(\x08\x12\x17\n\x0fstarted_unix_ns\x18\x0c \x01(\x03\x12\x0e\n\x06log_id\x18\r \x01(\t\x12\x15\n\rlast_sequence\x18\x0e \x01(\x04\x12\x13\n\x0b\x63ode_images\x18\x0f \x03(\t\x12-\n\x05usage\x18\x10 \x03(\x0b\x32\x1e.crucible_bridge.v1.ModelUsage\x12.\n\x06prices\x18\x11 \x03(\x0b\x32\x1e.crucible_bridge.v1.ModelPrice\x12)\n\x06\x66leets\x18\x12 \x03(\x0b\x32\x19.crucible_bridge.v1.Fleet\x12\x38\n\x0c\x66\x61iled_tasks\x18\x13 \x03(\x0b\x32\".crucible_bridge.v1.BackgroundTask\x12#\n\x1b\x63\x65rtificate_expires_unix_ns\x18\x14 \x01(\x03\x1a/\n\rVersionsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\x1a-\n\x0bLimitsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\x01:\x02\x38\x01\"`\n\x0e\x42\x61\x63kgroundTask\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08\x66\x61ilures\x18\x02 \x01(\x03\x12\x1c\n\x14last_failure_unix_ns\x18\x03 \x01(\x03\x12\x10\n\x08\x65rror_id\x18\x04 \x01(\t\"\x94\x01\n\x07Replica\x12\x0f\n\x07\x61\x64\x64ress\x18\x01 \x01(\t\x12/\n\x05state\x18\x02 \x01(\x0e\x32 .crucible_bridge.v1.ReplicaState\x12\x13\n\x0boutstanding\x18\x03 \x01(\x05\x12\x0c\n\x04\x64one\x18\x04 \x01(\x03\x12\x10\n\x08\x66\x61ilures\x18\x05 \x01(\x03\x12\x12\n\nlast_error\x18\x06 \x01(\t\"U\n\x05\x46leet\x12\x0f\n\x07\x62\x61\x63kend\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12-\n\x08replicas\x18\x03 \x03(\x0b\x32\x1b.crucible_bridge.v1.Replica\"]\n\nModelPrice\x12\x0f\n\x07pattern\x18\x01 \x01(\t\x12\x0e\n\x06prompt\x18\x02 \x01(\x01\x12\x0e\n\x06output\x18\x03 \x01(\x01\x12\x13\n\x06\x63\x61\x63hed\x18\x04 \x01(\x01H\x00\x88\x01\x01\x42\t\n\x07_cached\"\x10\n\x0eGetInfoRequest\"A\n\x0fGetInfoResponse\x12.\n\x06worker\x18\x01 \x01(\x0b\x32\x1e.crucible_bridge.v1.WorkerInfo\"\x0e\n\x0c\x44rainRequest\"$\n\rDrainResponse\x12\x13\n\x0binterrupted\x18\x01 \x03(\t*~\n\x0cReplicaState\x12\x1d\n\x19REPLICA_STATE_UNSPECIFIED\x10\x00\x12\x19\n\x15REPLICA_STATE_SERVING\x10\x01\x12\x19\n\x15REPLICA_STATE_EJECTED\x10\x02\x12\x19\n\x15REPLICA_STATE_RESTING\x10\x03\x32\xbb\x01\n\rWorkerService\x12W\n\x07GetInfo\x12\".crucible_bridge.v1.GetInfoRequest\x1a#.crucible_bridge.v1.GetInfoResponse\"\x03\x90\x02\x01\x12Q\n\x05\x44rain\x12 .crucible_bridge.v1.DrainRequest\x1a!.crucible_bridge.v1.DrainResponse\"\x03\x90\x02\x02\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,32 +40,32 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WORKERSERVICE'].methods_by_name['GetInfo']._serialized_options = b'\220\002\001'
   _globals['_WORKERSERVICE'].methods_by_name['Drain']._loaded_options = None
   _globals['_WORKERSERVICE'].methods_by_name['Drain']._serialized_options = b'\220\002\002'
-  _globals['_REPLICASTATE']._serialized_start=1430
-  _globals['_REPLICASTATE']._serialized_end=1556
+  _globals['_REPLICASTATE']._serialized_start=1467
+  _globals['_REPLICASTATE']._serialized_end=1593
   _globals['_BACKENDINFO']._serialized_start=87
   _globals['_BACKENDINFO']._serialized_end=151
   _globals['_WORKERINFO']._serialized_start=154
-  _globals['_WORKERINFO']._serialized_end=858
-  _globals['_WORKERINFO_VERSIONSENTRY']._serialized_start=764
-  _globals['_WORKERINFO_VERSIONSENTRY']._serialized_end=811
-  _globals['_WORKERINFO_LIMITSENTRY']._serialized_start=813
-  _globals['_WORKERINFO_LIMITSENTRY']._serialized_end=858
-  _globals['_BACKGROUNDTASK']._serialized_start=860
-  _globals['_BACKGROUNDTASK']._serialized_end=956
-  _globals['_REPLICA']._serialized_start=959
-  _globals['_REPLICA']._serialized_end=1107
-  _globals['_FLEET']._serialized_start=1109
-  _globals['_FLEET']._serialized_end=1194
-  _globals['_MODELPRICE']._serialized_start=1196
-  _globals['_MODELPRICE']._serialized_end=1289
-  _globals['_GETINFOREQUEST']._serialized_start=1291
-  _globals['_GETINFOREQUEST']._serialized_end=1307
-  _globals['_GETINFORESPONSE']._serialized_start=1309
-  _globals['_GETINFORESPONSE']._serialized_end=1374
-  _globals['_DRAINREQUEST']._serialized_start=1376
-  _globals['_DRAINREQUEST']._serialized_end=1390
-  _globals['_DRAINRESPONSE']._serialized_start=1392
-  _globals['_DRAINRESPONSE']._serialized_end=1428
-  _globals['_WORKERSERVICE']._serialized_start=1559
-  _globals['_WORKERSERVICE']._serialized_end=1746
+  _globals['_WORKERINFO']._serialized_end=895
+  _globals['_WORKERINFO_VERSIONSENTRY']._serialized_start=801
+  _globals['_WORKERINFO_VERSIONSENTRY']._serialized_end=848
+  _globals['_WORKERINFO_LIMITSENTRY']._serialized_start=850
+  _globals['_WORKERINFO_LIMITSENTRY']._serialized_end=895
+  _globals['_BACKGROUNDTASK']._serialized_start=897
+  _globals['_BACKGROUNDTASK']._serialized_end=993
+  _globals['_REPLICA']._serialized_start=996
+  _globals['_REPLICA']._serialized_end=1144
+  _globals['_FLEET']._serialized_start=1146
+  _globals['_FLEET']._serialized_end=1231
+  _globals['_MODELPRICE']._serialized_start=1233
+  _globals['_MODELPRICE']._serialized_end=1326
+  _globals['_GETINFOREQUEST']._serialized_start=1328
+  _globals['_GETINFOREQUEST']._serialized_end=1344
+  _globals['_GETINFORESPONSE']._serialized_start=1346
+  _globals['_GETINFORESPONSE']._serialized_end=1411
+  _globals['_DRAINREQUEST']._serialized_start=1413
+  _globals['_DRAINREQUEST']._serialized_end=1427
+  _globals['_DRAINRESPONSE']._serialized_start=1429
+  _globals['_DRAINRESPONSE']._serialized_end=1465
+  _globals['_WORKERSERVICE']._serialized_start=1596
+  _globals['_WORKERSERVICE']._serialized_end=1783
 # @@protoc_insertion_point(module_scope)

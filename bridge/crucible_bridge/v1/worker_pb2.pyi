@@ -30,7 +30,7 @@ class BackendInfo(_message.Message):
     def __init__(self, name: _Optional[str] = ..., models: _Optional[_Iterable[str]] = ..., unavailable: _Optional[str] = ...) -> None: ...
 
 class WorkerInfo(_message.Message):
-    __slots__ = ("worker_id", "version", "versions", "backends", "evaluators", "datasets", "limits", "running", "queued", "calls", "draining", "started_unix_ns", "log_id", "last_sequence", "code_images", "usage", "prices", "fleets", "failed_tasks")
+    __slots__ = ("worker_id", "version", "versions", "backends", "evaluators", "datasets", "limits", "running", "queued", "calls", "draining", "started_unix_ns", "log_id", "last_sequence", "code_images", "usage", "prices", "fleets", "failed_tasks", "certificate_expires_unix_ns")
     class VersionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -64,6 +64,7 @@ class WorkerInfo(_message.Message):
     PRICES_FIELD_NUMBER: _ClassVar[int]
     FLEETS_FIELD_NUMBER: _ClassVar[int]
     FAILED_TASKS_FIELD_NUMBER: _ClassVar[int]
+    CERTIFICATE_EXPIRES_UNIX_NS_FIELD_NUMBER: _ClassVar[int]
     worker_id: str
     version: str
     versions: _containers.ScalarMap[str, str]
@@ -83,7 +84,8 @@ class WorkerInfo(_message.Message):
     prices: _containers.RepeatedCompositeFieldContainer[ModelPrice]
     fleets: _containers.RepeatedCompositeFieldContainer[Fleet]
     failed_tasks: _containers.RepeatedCompositeFieldContainer[BackgroundTask]
-    def __init__(self, worker_id: _Optional[str] = ..., version: _Optional[str] = ..., versions: _Optional[_Mapping[str, str]] = ..., backends: _Optional[_Iterable[_Union[BackendInfo, _Mapping]]] = ..., evaluators: _Optional[_Iterable[str]] = ..., datasets: _Optional[_Iterable[str]] = ..., limits: _Optional[_Mapping[str, float]] = ..., running: _Optional[int] = ..., queued: _Optional[int] = ..., calls: _Optional[int] = ..., draining: bool = ..., started_unix_ns: _Optional[int] = ..., log_id: _Optional[str] = ..., last_sequence: _Optional[int] = ..., code_images: _Optional[_Iterable[str]] = ..., usage: _Optional[_Iterable[_Union[_types_pb2.ModelUsage, _Mapping]]] = ..., prices: _Optional[_Iterable[_Union[ModelPrice, _Mapping]]] = ..., fleets: _Optional[_Iterable[_Union[Fleet, _Mapping]]] = ..., failed_tasks: _Optional[_Iterable[_Union[BackgroundTask, _Mapping]]] = ...) -> None: ...
+    certificate_expires_unix_ns: int
+    def __init__(self, worker_id: _Optional[str] = ..., version: _Optional[str] = ..., versions: _Optional[_Mapping[str, str]] = ..., backends: _Optional[_Iterable[_Union[BackendInfo, _Mapping]]] = ..., evaluators: _Optional[_Iterable[str]] = ..., datasets: _Optional[_Iterable[str]] = ..., limits: _Optional[_Mapping[str, float]] = ..., running: _Optional[int] = ..., queued: _Optional[int] = ..., calls: _Optional[int] = ..., draining: bool = ..., started_unix_ns: _Optional[int] = ..., log_id: _Optional[str] = ..., last_sequence: _Optional[int] = ..., code_images: _Optional[_Iterable[str]] = ..., usage: _Optional[_Iterable[_Union[_types_pb2.ModelUsage, _Mapping]]] = ..., prices: _Optional[_Iterable[_Union[ModelPrice, _Mapping]]] = ..., fleets: _Optional[_Iterable[_Union[Fleet, _Mapping]]] = ..., failed_tasks: _Optional[_Iterable[_Union[BackgroundTask, _Mapping]]] = ..., certificate_expires_unix_ns: _Optional[int] = ...) -> None: ...
 
 class BackgroundTask(_message.Message):
     __slots__ = ("name", "failures", "last_failure_unix_ns", "error_id")

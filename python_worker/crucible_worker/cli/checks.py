@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from crucible_worker.cli.probe import NoAnswer, serves, target
+from crucible_worker.cli.probe import NoAnswer, probe, target
 from crucible_worker.config import Settings
 from crucible_worker.grading.code.images import CodeImage
 from crucible_worker.runs.journal.schema import JOURNAL_FILE, SCHEMA_VERSION, prepare
@@ -214,7 +214,7 @@ def _address(settings: Settings) -> str:
         return _free(settings)
     except (OSError, _Missing):
         try:
-            healthy = serves(settings, _SERVICE, seconds=HEALTH_SECONDS, ca=settings.tls_cert)
+            healthy = probe(settings, _SERVICE, seconds=HEALTH_SECONDS, ca=settings.tls_cert).ready
         except NoAnswer:  # the listener is not a worker: the result is only that the address is taken
             healthy = None
         if healthy is None:

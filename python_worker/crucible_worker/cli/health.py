@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import datetime
 import os
+import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from crucible_worker.cli.options import EXIT_FAILED, Config, Host, Port, UnixSocket, settings_or_exit
+from crucible_worker.config import EXPIRING_DAYS
 
 __all__ = ["health"]
 
@@ -39,18 +42,27 @@ def health(
     """Query whether the worker is ready.
 
     Its address and certificate are read from the same options, variables and file as by `serve`. Its key and its token
-    are not read. Exits with 0 if it is ready, and with 1 if it is not or does not answer.
+    are not read. A certificate that expires within 14 days is named. Exits with 0 if the worker is ready, and with 1 if
+    it is not or does not answer.
     """
     settings = settings_or_exit(config, of_another=True, host=host, port=port, unix_socket=unix_socket)
     # Before grpc is imported: its C core would write its own lines about what is reported below.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    from crucible_worker.cli.probe import NoAnswer, serves, target
+    from crucible_worker.cli.probe import NoAnswer, probe, target
 
     asked = f"{target(settings)} {service}".rstrip()
     try:
-        ready = serves(settings, service, seconds=timeout, ca=tls_ca or settings.tls_cert)
+        answer = probe(settings, service, seconds=timeout, ca=tls_ca or settings.tls_cert)
     except NoAnswer as error:
         typer.echo(f"crucible-worker: {asked}: {error}", err=True)
         raise typer.Exit(EXIT_FAILED) from None
-    typer.echo(f"{asked}: {'ready' if ready else 'not ready'}")
-    raise typer.Exit(0 if ready else EXIT_FAILED)
+    typer.echo(f"{asked}: {'ready' if answer.ready else 'not ready'}{_expiry(answer.certificate_expires)}")
+    raise typer.Exit(0 if answer.ready else EXIT_FAILED)
+
+
+def _expiry(expires: float | None) -> str:
+    """For a certificate that expires soon."""
+    if expires is None or expires - time.time() > EXPIRING_DAYS * 24 * 60 * 60:
+        return ""
+    at = datetime.datetime.fromtimestamp(expires, datetime.UTC)
+    return f"; the certificate expires {at:%Y-%m-%d %H:%M} UTC: renew it"

@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import socket
 import ssl
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import grpc
 
 from crucible_worker.config import Settings
 
-__all__ = ["NoAnswer", "serves", "target"]
+__all__ = ["Answer", "NoAnswer", "probe", "target"]
 
 _CHECK = "/grpc.health.v1.Health/Check"
 _SERVICE_FIELD = b"\x0a"
@@ -42,8 +44,17 @@ def target(settings: Settings) -> str:
     return f"[{host}]:{settings.port}" if ":" in host else f"{host}:{settings.port}"
 
 
-def serves(settings: Settings, service: str, *, seconds: float, ca: Path | None) -> bool:
-    """Whether a worker answers at the address of the settings, and is ready to serve.
+class Answer(NamedTuple):
+    """What a worker answered."""
+
+    ready: bool
+    """Whether it is ready to serve."""
+    certificate_expires: float | None = None
+    """When the certificate that it showed expires, as Unix time; None without TLS."""
+
+
+def probe(settings: Settings, service: str, *, seconds: float, ca: Path | None) -> Answer:
+    """Ask the worker at the address of the settings whether it is ready to serve.
 
     Args:
         settings: with the address that it listens on; a token is not needed.
@@ -58,31 +69,37 @@ def serves(settings: Settings, service: str, *, seconds: float, ca: Path | None)
     if len(name) > _MAX_SERVICE_BYTES:
         raise NoAnswer(f"no service has a name of {len(name)} bytes")
     request = _SERVICE_FIELD + bytes((len(name),)) + name if name else b""
-    with _channel(settings, ca, seconds) as channel:
+    shown = None if ca is None or settings.unix_socket is not None else _shown(settings, ca, seconds)
+    with _channel(settings, ca, shown) as channel:
         check = channel.unary_unary(_CHECK, request_serializer=None, response_deserializer=None)
         try:
-            return check(request, timeout=seconds) == _SERVING
+            ready = check(request, timeout=seconds) == _SERVING
         except grpc.RpcError as error:
             wants_tls = ca is None and settings.unix_socket is None and _ENDED in (error.details() or "")  # pyright: ignore[reportAttributeAccessIssue] - every one is a call
             raise NoAnswer(_why(error, seconds) + (_HINT_TLS if wants_tls else "")) from None
+    return Answer(ready, None if shown is None else ssl.cert_time_to_seconds(shown["notAfter"]))
 
 
-def _channel(settings: Settings, ca: Path | None, seconds: float) -> grpc.Channel:
+def _channel(settings: Settings, ca: Path | None, shown: Mapping[str, Any] | None) -> grpc.Channel:
     options: list[tuple[str, object]] = [("grpc.enable_http_proxy", 0)]
-    if ca is None or settings.unix_socket is not None:
+    if ca is None or shown is None:
         return grpc.insecure_channel(target(settings), options=options)
+    name = _certified_name(shown)
+    if name is not None:
+        options.append(("grpc.ssl_target_name_override", name))
+    return grpc.secure_channel(target(settings), grpc.ssl_channel_credentials(ca.read_bytes()), options=options)
+
+
+def _shown(settings: Settings, ca: Path, seconds: float) -> Mapping[str, Any]:
+    """The certificate that the worker shows, as `ssl.SSLSocket.getpeercert` has it."""
     try:
-        name = _certified_name(settings, ca, seconds)
-        credentials = grpc.ssl_channel_credentials(ca.read_bytes())
+        return _handshake(settings, ca, seconds)
     except ConnectionRefusedError:
         raise NoAnswer(_NOTHING_LISTENS) from None
     except OSError as error:
         if error.filename is not None:
             raise NoAnswer(f"cannot read {error.filename}: {error.strerror}") from None
         raise NoAnswer(f"no TLS connection to {target(settings)}: {error.strerror or error}") from None
-    if name is not None:
-        options.append(("grpc.ssl_target_name_override", name))
-    return grpc.secure_channel(target(settings), credentials, options=options)
 
 
 _NOTHING_LISTENS = "nothing listens there; crucible-worker serve starts a worker"
@@ -103,11 +120,8 @@ def _host(settings: Settings) -> str:
     return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)
 
 
-def _certified_name(settings: Settings, ca: Path, seconds: float) -> str | None:
-    """A name in the worker's certificate: seldom the address that a probe on the same machine uses.
-
-    The standard library reads only the certificate of a trusted peer, so this makes a handshake.
-    """
+def _handshake(settings: Settings, ca: Path, seconds: float) -> Mapping[str, Any]:
+    """As `_shown`: the standard library reads only the certificate of a trusted peer."""
     ca.read_bytes()  # errors of the ssl library do not name the file
     context = ssl.create_default_context(cafile=ca)
     context.check_hostname = False
@@ -118,7 +132,13 @@ def _certified_name(settings: Settings, ca: Path, seconds: float) -> str | None:
         socket.create_connection((_host(settings), settings.port), timeout=seconds) as connection,
         context.wrap_socket(connection) as peer,
     ):
-        certificate = peer.getpeercert() or {}
+        certificate = peer.getpeercert()
+    assert certificate, "it is there, as the handshake has verified it"
+    return certificate
+
+
+def _certified_name(certificate: Mapping[str, Any]) -> str | None:
+    """A name in the worker's certificate: seldom the address that a probe on the same machine uses."""
     names = [str(value) for kind, value in certificate.get("subjectAltName", ()) if kind in ("DNS", "IP Address")]
     if not names:
         # Like gRPC: `openssl req -x509 -subj /CN=worker` makes a certificate with only this name.

@@ -22,11 +22,13 @@ from crucible_worker.limits import KEEP_FOREVER, MIN_MESSAGE_BYTES, WorkerLimits
 if TYPE_CHECKING:
     from crucible_bridge.types import ModelPrice
 
-__all__ = ["DEFAULT_PORT", "LogFormat", "Setting", "Settings", "SettingsError", "read_tokens"]
+__all__ = ["DEFAULT_PORT", "EXPIRING_DAYS", "LogFormat", "Setting", "Settings", "SettingsError", "read_tokens"]
 
 DEFAULT_PORT = 50051
 """The default port."""
 
+EXPIRING_DAYS = 14.0
+"""A certificate that expires within so many days is reported."""
 LogFormat = Literal["json", "console"]
 
 _TOKEN = re.compile(r"[\x21-\x7e]+")

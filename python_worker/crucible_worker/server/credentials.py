@@ -18,16 +18,14 @@ from typing import Any
 import grpc
 import structlog
 
-from crucible_worker.config import Settings, SettingsError, read_tokens
+from crucible_worker.config import EXPIRING_DAYS, Settings, SettingsError, read_tokens
 from crucible_worker.file_states import FileState, state_of
 from crucible_worker.interceptors.authentication import Tokens
 
-__all__ = ["EXPIRING_DAYS", "Certificate", "Credentials", "StartError", "expires_at"]
+__all__ = ["Certificate", "Credentials", "StartError", "expires_at"]
 
 LOOK_SECONDS = 5.0
 """Seconds between two looks at the files. Handshakes and tokens that are not known look at once."""
-EXPIRING_DAYS = 14.0
-"""A certificate that expires within so many days is reported."""
 
 _PEM = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 _SEQUENCE, _VERSION = 0x30, 0xA0

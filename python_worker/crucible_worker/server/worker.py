@@ -42,7 +42,7 @@ from crucible_worker.interceptors import Calls, Interceptor
 from crucible_worker.interceptors.methods import HEALTH
 from crucible_worker.runs.journal.queries import Head
 from crucible_worker.runs.journal.urls import without_password
-from crucible_worker.server.credentials import Credentials
+from crucible_worker.server.credentials import Certificate, Credentials
 from crucible_worker.server.description import describe
 from crucible_worker.server.endpoint import Endpoint
 from crucible_worker.server.listen import bind, options
@@ -122,6 +122,7 @@ class Worker:
         self._models: ModelService | None = None
         self._follows: Follows | None = None
         self._handlers: Handlers | None = None
+        self._certificate: Certificate | None = None
         self._tools: Tools | None = None
         self._description = WorkerInfo(worker_id="", version="", started_unix_ns=time.time_ns())
         self._warming: asyncio.Task[None] | None = None
@@ -235,6 +236,7 @@ class Worker:
             usage=parts.evaluations.usage,
             fleets=tuple(parts.fleets()),
             failed_tasks=self.background.failed,
+            certificate_expires_unix_ns=0 if self._certificate is None else int(self._certificate.expires) * 10**9,
         )
 
     async def _start(self) -> None:
@@ -243,6 +245,7 @@ class Worker:
         passed = () if self._door is None else (self._door.service,)
         Wakeups.of(asyncio.get_running_loop())  # before gRPC uses the loop
         credentials = Credentials(settings)
+        self._certificate = credentials.certificate
         self._server = grpc.aio.server(
             interceptors=[Interceptor(self._calls, self._limits, tokens=credentials.tokens, passed=passed)],
             options=options(self._limits),

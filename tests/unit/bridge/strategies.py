@@ -444,6 +444,7 @@ worker_infos = st.builds(
     calls=i32,
     draining=st.booleans(),
     started_unix_ns=i64,
+    certificate_expires_unix_ns=i64,
     log_id=text,
     last_sequence=u64,
     fleets=several(fleets),

@@ -164,7 +164,7 @@ async def test_a_state_directory_that_is_away_takes_no_lock_away(tmp_path):
 
 
 async def test_the_owner_before_writes_nothing_where_locks_do_not_exclude(tmp_path):
-    """The journal counts owners: the later one writes, the earlier one is refused, and what is undone counts nothing."""
+    """The journal counts owners: the later one writes, the earlier one is refused; what is undone does not count."""
     async with open_journal(tmp_path) as journal:
         one = OwnerLocks(tmp_path / "one.lock", counted=True)
         other = OwnerLocks(tmp_path / "other.lock", counted=True)
@@ -173,9 +173,9 @@ async def test_the_owner_before_writes_nothing_where_locks_do_not_exclude(tmp_pa
 
         def undone(transaction: Transaction) -> None:
             assert other.acquire(1, transaction)
-            raise ValueError
+            raise ValueError("undone")
 
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match="undone"):
             await journal.submit(undone)
         await OwnersJournal(journal, one, 1).submit(lambda transaction: transaction.append(0, [event()]))
 

@@ -67,6 +67,8 @@ defmodule CrucibleBridge.V1.WorkerInfo do
     repeated: true,
     type: CrucibleBridge.V1.BackgroundTask,
     json_name: "failedTasks"
+
+  field :certificate_expires_unix_ns, 20, type: :int64, json_name: "certificateExpiresUnixNs"
 end
 
 defmodule CrucibleBridge.V1.BackgroundTask do
