@@ -137,6 +137,7 @@ def test_a_certificate_that_expires_is_reported_once(tmp_path: Path, days: float
         certificate.tell_expiry()
         certificate.tell_expiry()
     assert [entry["event"] for entry in logs] == events
+    assert certificate.expires_ns == int(expires.timestamp()) * 10**9
     assert f"expire{'d' if days < 0 else 's'} {expires:%Y-%m-%d %H:%M} UTC" in str(certificate)
 
 

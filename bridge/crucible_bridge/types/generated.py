@@ -1497,7 +1497,9 @@ class WorkerInfo:
     failed_tasks: tuple[BackgroundTask, ...] = ()
     """The worker's own tasks that have failed since it started. Each begins again by itself, after at most a minute."""
     certificate_expires_unix_ns: int = 0
-    """When the certificate that it serves TLS with expires, Unix time in nanoseconds; 0 without TLS."""
+    """When the certificate that it serves TLS with expires, Unix time in nanoseconds (9223372036854775807 if after
+    2262); 0 without TLS.
+    """
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -109,6 +109,11 @@ class Certificate:
         """Until it expires; less than 0 once it has."""
         return (self.expires - time.time()) / _DAY
 
+    @property
+    def expires_ns(self) -> int:
+        """When it expires, Unix time in nanoseconds; the largest that a field can have if that is after 2262."""
+        return min(int(self.expires) * 10**9, 2**63 - 1)
+
     def tell_expiry(self) -> None:
         """Log, once a day, that the certificate has expired, or will within `EXPIRING_DAYS`."""
         days = self.days_left()

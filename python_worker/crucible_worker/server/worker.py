@@ -236,7 +236,7 @@ class Worker:
             usage=parts.evaluations.usage,
             fleets=tuple(parts.fleets()),
             failed_tasks=self.background.failed,
-            certificate_expires_unix_ns=0 if self._certificate is None else int(self._certificate.expires) * 10**9,
+            certificate_expires_unix_ns=0 if self._certificate is None else self._certificate.expires_ns,
         )
 
     async def _start(self) -> None:
