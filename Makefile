@@ -135,12 +135,12 @@ $(FLOORS_VENV)/.ready: pyproject.toml
 	$(PYTHON) -m venv $(FLOORS_VENV)
 	sed -n '/^dependencies = \[/,/^\]/s/^    "\([A-Za-z0-9_-]*\)>=\([^",]*\).*/\1==\2/p' pyproject.toml > $(FLOORS_VENV)/floors.txt
 	$(FLOORS_VENV)/bin/pip install --quiet --constraint $(FLOORS_VENV)/floors.txt --editable .
-	$(FLOORS_VENV)/bin/pip install --quiet pytest pytest-asyncio hypothesis
+	$(FLOORS_VENV)/bin/pip install --quiet pytest pytest-asyncio pytest-xdist hypothesis
 	@touch $@
 
 test-floors: $(FLOORS_VENV)/.ready ## the base at the oldest versions of its dependencies: the demo, types and codecs
 	$(FLOORS_VENV)/bin/crucible-worker demo --output build/floors
-	$(FLOORS_VENV)/bin/python -m pytest tests/unit/bridge
+	$(FLOORS_VENV)/bin/python -m pytest tests/unit/bridge --numprocesses=$(PROCESSES)
 
 test-elixir: $(READY) ## the Elixir client against real workers; needs Elixir 1.16 or later, and Hex or BRIDGE_ELIXIR_DEPS
 	@command -v mix >/dev/null || { echo "mix is missing: install Elixir 1.16 or later" >&2; exit 1; }

@@ -2,6 +2,7 @@
 
 import dataclasses
 import re
+import subprocess
 import tomllib
 from collections.abc import Iterator
 from pathlib import Path
@@ -107,6 +108,16 @@ def test_every_extra_that_a_model_or_data_set_needs_is_in_the_overview():
     told = set(re.findall(r"^\| .* \| `(\w+)` \|$", page, re.MULTILINE)) | set(re.findall(r" need `(\w+)`", page))
 
     assert told == extras
+
+
+def test_every_dependency_of_the_base_has_an_oldest_version_that_is_tried():
+    """`make test-floors` reads all of them, and no other line."""
+    script = re.search(r"sed -n '(.+)' pyproject\.toml", (ROOT / "Makefile").read_text())
+    assert script is not None
+    found = subprocess.run(["sed", "-n", script[1], ROOT / "pyproject.toml"], capture_output=True, text=True, check=True)
+    dependencies = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+
+    assert found.stdout.split() == [re.sub(r",<.*", "", each).replace(">=", "==") for each in dependencies]
 
 
 def test_every_figure_of_the_readme_is_on_the_page_of_measurements():
