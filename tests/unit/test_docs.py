@@ -114,7 +114,9 @@ def test_every_dependency_of_the_base_has_an_oldest_version_that_is_tried():
     """`make test-floors` reads all of them, and no other line."""
     script = re.search(r"sed -n '(.+)' pyproject\.toml", (ROOT / "Makefile").read_text())
     assert script is not None
-    found = subprocess.run(["sed", "-n", script[1], ROOT / "pyproject.toml"], capture_output=True, text=True, check=True)
+    found = subprocess.run(
+        ["sed", "-n", script[1], ROOT / "pyproject.toml"], capture_output=True, text=True, check=True
+    )
     dependencies = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
 
     assert found.stdout.split() == [re.sub(r",<.*", "", each).replace(">=", "==") for each in dependencies]
