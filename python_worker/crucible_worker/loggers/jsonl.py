@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from crucible_worker.file_states import is_at
 from crucible_worker.loggers.base import Delivery, Experiment, Hparams, Logger, LongText, MetricRow
 from crucible_worker.loggers.files import folder_for, replace_file
 
@@ -142,8 +143,10 @@ class _Lines:
         removes it.
 
         Raises:
-            OSError: not all could be written; those that could are there.
+            OSError: not all could be written; those that could are there. The file was moved, removed or replaced.
         """
+        if not is_at(self._path, self._fd):
+            raise OSError(f"{self._path} was moved, removed or replaced")
         page = bytearray()
         for line in lines:
             room = _PAGE - (self._end + len(page)) % _PAGE

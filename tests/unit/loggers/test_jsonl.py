@@ -54,6 +54,23 @@ def test_a_line_has_the_step_the_values_and_where_they_are_from(tmp_path: Path) 
     assert second["step"] is None
 
 
+@pytest.mark.parametrize("replaced", [False, True])
+def test_lines_are_not_written_to_a_file_that_is_gone(tmp_path: Path, replaced: bool) -> None:
+    """The logger is refused with the file's name; opened again, it writes a file that is there."""
+    logger = opened(tmp_path)
+    logger.log_metrics([row(1)])
+    metrics(tmp_path).unlink()
+    if replaced:
+        metrics(tmp_path).touch()
+    with pytest.raises(OSError, match=r"metrics\.jsonl was moved, removed or replaced"):
+        logger.log_metrics([row(2)])
+    logger.close()
+    logger = opened(tmp_path)
+    logger.log_metrics([row(2)])
+    logger.close()
+    assert sequences(metrics(tmp_path), "_sequence") == [2]
+
+
 def test_hyperparameters_add_up_in_config_json(tmp_path: Path) -> None:
     """Later values replace earlier ones, also over a restart."""
     logger = opened(tmp_path, experiment(tmp_path, config={"lr": 0.1, "seed": 1}))

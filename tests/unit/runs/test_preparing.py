@@ -78,6 +78,31 @@ def structlog_to(processor: structlog.types.Processor) -> Iterator[None]:
         structlog.configure(**before)
 
 
+def test_a_lock_file_that_was_removed_meanwhile_is_made_again(tmp_path, monkeypatch):
+    """The process that had it may not be the only one: a worker that waited for the old file locks the new one, too."""
+    monkeypatch.setattr(preparing, "NOTICE_SECONDS", 0.0)
+    said = threading.Event()
+
+    def take(*_: object) -> structlog.types.EventDict:
+        said.set()
+        raise structlog.DropEvent
+
+    with _locked(tmp_path) as process, structlog_to(take):
+        done: list[Path] = []
+        thread = threading.Thread(target=lambda: done.append(prepare(tmp_path)))
+        thread.start()
+        assert said.wait(30)
+        (tmp_path / PREPARE_LOCK).unlink()
+        with _locked(tmp_path) as other:
+            said.clear()
+            process.kill()
+            assert said.wait(30), "it waits for the new file"
+            assert done == []
+            other.kill()
+            thread.join(30)
+    assert done == [tmp_path / "journal.sqlite3"]
+
+
 def test_a_lock_that_is_never_given_back_ends_the_start(tmp_path, monkeypatch):
     """FAILED_PRECONDITION, STATE_DIR_LOCKED, with the process that has the lock and what to do."""
     monkeypatch.setattr(preparing, "WAIT_SECONDS", 0.0)

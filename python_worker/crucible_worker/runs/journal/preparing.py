@@ -14,6 +14,7 @@ import structlog
 
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
+from crucible_worker.file_states import is_at
 
 __all__ = ["NOTICE_SECONDS", "WAIT_SECONDS", "exclusively"]
 
@@ -38,12 +39,16 @@ def exclusively(path: Path, ended: threading.Event) -> Iterator[None]:
     Raises:
         FailedPrecondition: another process has it for `WAIT_SECONDS`, or the start was given up.
     """
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        _lock(file, path, ended)
-        yield
-    finally:
-        os.close(file)
+    while True:
+        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            _lock(file, path, ended)
+            if not is_at(path, file):  # removed while this waited: others lock another file
+                continue
+            yield
+            return
+        finally:
+            os.close(file)
 
 
 def _lock(file: int, path: Path, ended: threading.Event) -> None:
