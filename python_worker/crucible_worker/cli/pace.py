@@ -22,6 +22,10 @@ class Pace:
         self._clock = clock
         self._looks: collections.deque[tuple[float, float]] = collections.deque()
 
+    def forget(self) -> None:
+        """Begin anew: nothing could be done for a while, which says nothing of the rate."""
+        self._looks.clear()
+
     def of(self, done: float, total: float | None) -> str:
         """The rate and the time left, once something was done; empty before, and once all is done.
 

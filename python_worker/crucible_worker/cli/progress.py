@@ -41,6 +41,7 @@ WIDE_COLUMNS = 120
 """Terminals from this width show the time that has passed, and a wide bar."""
 NARROW_BAR = 8
 _BEGINS = (EventKind.EVALUATION_START, EventKind.EVALUATION_RESUME)
+_PAUSES = (EventKind.EVALUATION_PAUSED, EventKind.EVALUATION_RESUMED)
 """Events that leave the phase shown: the model is not yet loaded."""
 _WITH_COUNTS = (Phase.ASKING, Phase.GRADING, Phase.PAUSED)
 """Phases that lines with counts name."""
@@ -106,6 +107,8 @@ class _Bars:
 
     def __call__(self, label: str, event: Event) -> None:
         bars, task = self._bars, self._task(label)
+        if event.kind in _PAUSES:
+            self._paces[label].forget()
         if not event.evaluator:  # an evaluator's total is not the bar's
             done, total = event.measurements.get("done"), event.measurements.get("total")
             # None leaves a bar unchanged.
@@ -159,6 +162,8 @@ class _Lines:
         self._phases: dict[str, _Began] = {}
 
     def __call__(self, label: str, event: Event) -> None:
+        if event.kind in _PAUSES and label in self._paces:
+            self._paces[label].forget()
         match event.kind:
             case EventKind.EVALUATION_PROGRESS:
                 now = time.monotonic()

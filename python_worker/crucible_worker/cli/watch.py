@@ -153,6 +153,8 @@ def _words(evaluation: Evaluation, pace: Pace) -> str:
     if not evaluation.total:
         return "reading the data set"
     counts = f"{evaluation.done:,} of {evaluation.total:,} results"
+    if evaluation.paused or evaluation.waiting_for:
+        pace.forget()
     return ", ".join(filter(None, (counts, pace.of(evaluation.done, evaluation.total))))
 
 

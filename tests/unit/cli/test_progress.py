@@ -188,6 +188,31 @@ def test_a_bar_names_the_phase_the_rate_and_the_time_left(monkeypatch: pytest.Mo
     assert "5.0 a second, 2 s left" in painted
 
 
+@pytest.mark.parametrize("stream", [io.StringIO, _Terminal])
+def test_the_time_of_an_outage_is_not_in_the_rate(monkeypatch: pytest.MonkeyPatch, stream: type[io.StringIO]):
+    """Ten minutes in which nothing could be done do not make an hour of what is left."""
+    clock = types.SimpleNamespace(now=100.0)
+    monkeypatch.setattr(module.time, "monotonic", lambda: clock.now)
+    monkeypatch.setattr(module, "Pace", lambda: Pace(lambda: clock.now))
+    written = stream()
+
+    def at(now: float, done: int) -> None:
+        clock.now = now
+        show("a", Event(kind=EventKind.EVALUATION_PROGRESS, measurements={"total": 20, "done": done}))
+
+    with progress(written) as show:
+        at(100, 0)
+        at(102, 4)
+        show("a", Event(kind=EventKind.EVALUATION_PAUSED, metadata={"reason": "server lab since 22:57"}))
+        clock.now = 702
+        show("a", Event(kind=EventKind.EVALUATION_RESUMED, metadata={"reason": "server lab since 22:57"}))
+        at(703, 4)
+        at(705, 8)
+        painted = _painted(written, "8/20") if isinstance(written, _Terminal) else written.getvalue().splitlines()[-1]
+
+    assert "2.0 a second, 6 s left" in painted
+
+
 def test_without_a_terminal_a_resumed_evaluation_has_a_line_at_once():
     """Its next event may be a minute away; the first phase of one that begins is soon over."""
     stream = io.StringIO()
