@@ -27,6 +27,7 @@ async function evaluationPage(source, [id]) {
 /** Results done, and how many a second: since the page was opened, or at first of all the time at work. */
 function throughput(data) {
   const now = Date.now() / 1000;
+  if (data.paused || data.waiting_for) rates.delete(data.id); // the time in which nothing may be done says nothing of the rate
   const seen = rates.get(data.id) || [];
   if (seen.length === 0 || seen[seen.length - 1][1] !== data.done) seen.push([now, data.done]);
   rates.set(data.id, seen.slice(-60));
