@@ -25,6 +25,7 @@ from crucible_bridge.errors import NotFound
 from crucible_worker.exports.eval_file import EvalFileWriter
 from crucible_worker.exports.files import PART_SUFFIX, part_prefix, whole_file
 from crucible_worker.exports.names import log_name
+from crucible_worker.private_files import make_private_folder
 from crucible_worker.runs.journal import Journal, JournalUnavailable, Transaction
 from crucible_worker.runs.journal.outages import Outages
 from crucible_worker.runs.journal.owned import OwnersJournal
@@ -146,13 +147,14 @@ class LogFiles:
         with contextlib.closing(self._journal.connect()) as journal:
             evaluation = evaluation_of(find_by_number(journal, number))
             path = self._folder / log_name(evaluation, log_id)
-            self._folder.mkdir(parents=True, exist_ok=True)
+            if not self._folder.is_dir():  # the mode of one that exists is the operator's
+                make_private_folder(self._folder)
             for part in self._folder.iterdir():
                 # Of a worker that was killed: the lock is ours.
                 if part.name.startswith(part_prefix(path)) and part.name.endswith(PART_SUFFIX):
                     part.unlink(missing_ok=True)
             version = importlib.metadata.version("crucible-bridge")
-            with whole_file(path) as file:
+            with whole_file(path, private=True) as file:
                 writer = EvalFileWriter(file, evaluation, version=version, folder=self._folder)
                 with contextlib.closing(writer):
                     token, more = "", True

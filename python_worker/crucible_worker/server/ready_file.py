@@ -6,18 +6,21 @@ import contextlib
 import os
 from pathlib import Path
 
+from crucible_worker.private_files import open_private
+
 __all__ = ["remove_ready_file", "write_ready_file"]
 
 
 def write_ready_file(path: Path, address: str) -> None:
-    """Write the address atomically: a reader finds the whole text or no file.
+    """Write the address atomically: a reader finds the whole text or no file. Only the worker's user may read it.
 
     Raises:
         OSError: the folder does not exist, or is not writable.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with draft.open("w", encoding="ascii", errors="surrogateescape") as file:
+        made = open_private(draft, os.O_WRONLY | os.O_TRUNC | os.O_NOFOLLOW)
+        with os.fdopen(made, "w", encoding="ascii", errors="surrogateescape") as file:
             file.write(address)
             file.flush()
             os.fsync(file.fileno())

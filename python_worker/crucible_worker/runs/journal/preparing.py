@@ -14,6 +14,7 @@ import structlog
 
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
+from crucible_worker.private_files import open_private
 
 __all__ = ["NOTICE_SECONDS", "WAIT_SECONDS", "exclusively"]
 
@@ -38,7 +39,7 @@ def exclusively(path: Path, ended: threading.Event) -> Iterator[None]:
     Raises:
         FailedPrecondition: another process has it for `WAIT_SECONDS`, or the start was given up.
     """
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    file = open_private(path, os.O_RDWR)
     try:
         _lock(file, path, ended)
         yield
