@@ -1,4 +1,4 @@
-"""Writes tables into pages, between their markers: evaluators, graders, loggers, exports, and the journal's tables.
+"""Writes tables into pages, between their markers: evaluators, graders, loggers, exports, the journal, the log.
 
     python docs/generate.py            write them
     python docs/generate.py --check    exit with 1 if a page is not current
@@ -14,9 +14,13 @@ import inspect
 import re
 import sqlite3
 import sys
+import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from log_events import Found, events_of
+
+import crucible_worker
 from crucible_bridge.types import SampleResult
 from crucible_worker.cli.described import NEEDED, option_rows
 from crucible_worker.declared_options import first_line, schema_of
@@ -34,6 +38,7 @@ PAGES = (
     ROOT / "docs" / "exports.md",
     ROOT / "docs" / "logging.md",
     ROOT / "docs" / "reference" / "journal.md",
+    ROOT / "docs" / "reference" / "log_events.md",
 )
 SHOWN_KEYS = 6
 """Of an evaluator, on the overview."""
@@ -66,6 +71,8 @@ def generated(page: str) -> str:
 def _table(what: str) -> str:
     if what == "tables of the journal":
         return _journal()
+    if what == "log events":
+        return _log_events()
     for beginning, make in _TABLES.items():
         if what == beginning or what.startswith(f"{beginning} "):
             return _written(*make(what.removeprefix(beginning).strip()))
@@ -175,6 +182,30 @@ def _comments(body: str) -> dict[str, str]:
             found[line.split()[0]] = " ".join(above)
             above = []
     return found
+
+
+def _log_events() -> str:
+    """A section for each part of docs/log_events.toml, which has a sentence for each event of the source."""
+    sections = tomllib.loads((ROOT / "docs" / "log_events.toml").read_text())
+    about = {event: text for part in sections.values() for event, text in part.items()}
+    package = Path(crucible_worker.__file__).parent
+    texts = ((path, path.read_text()) for path in sorted(package.rglob("*.py")))
+    events = events_of((str(path.relative_to(package)), text) for path, text in texts if "structlog" in text)
+    if about.keys() != events.keys():
+        raise ValueError(
+            f"docs/log_events.toml lacks {sorted(events.keys() - about.keys())}, and has without an event "
+            f"{sorted(about.keys() - events.keys())}"
+        )
+    written: list[str] = []
+    for heading, part in sections.items():
+        rows = [_event_row(event, events[event], text) for event, text in part.items()]
+        written.append(f"## {heading}\n\n{_written(('event', 'level', 'when', 'keys'), rows)}")
+    return "\n" + "\n".join(written) + "\n"
+
+
+def _event_row(event: str, found: Found, when: str) -> Sequence[str]:
+    keys = ", ".join(f"`{key}`" for key in found.keys)
+    return f"`{event}`", ", ".join(found.levels), when, keys or "-"
 
 
 def _written(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 import crucible_bridge
 from crucible_bridge.client import Bridge
@@ -100,13 +101,18 @@ async def test_processes_that_do_not_start_are_tried_again(tmp_path: Path, monke
 
 
 async def test_processes_that_end_are_started_again(tmp_path: Path):
-    """Likewise; meanwhile the service is NOT_SERVING."""
+    """Likewise; meanwhile the service is NOT_SERVING. The log has a line each time that grading works."""
     pool = HeldPool()
-    async with held(tmp_path, pool):
-        await asyncio.wait_for(pool.started.wait(), 5)
-        pool.become(True)
-        pool.become(False)
-        await until(lambda: pool.starts == 2)
+    with capture_logs() as lines:
+        async with held(tmp_path, pool):
+            await asyncio.wait_for(pool.started.wait(), 5)
+            pool.become(True)
+            pool.become(False)
+            await until(lambda: pool.starts == 2)
+            assert [line["event"] for line in lines].count("grading_ready") == 1
+            pool.become(True)
+
+    assert [line["event"] for line in lines].count("grading_ready") == 2
 
 
 async def test_a_worker_that_drains_does_not_serve(tmp_path: Path):

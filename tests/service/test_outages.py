@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from crucible_bridge.client import Bridge
 from crucible_bridge.errors import BackendError, Unavailable
@@ -139,9 +140,10 @@ async def test_an_outage_is_a_pause(how: Reply | Fault, tmp_path: Path):
 
 
 async def test_a_server_that_is_restarted_is_waited_for(tmp_path: Path):
-    """Nothing listens at its address for some time."""
+    """Nothing listens at its address for some time; the log has a line when that begins, and one when it ends."""
     server = Away(Fault.STALL)
     async with contextlib.AsyncExitStack() as stack, contextlib.AsyncExitStack() as first:
+        lines = stack.enter_context(capture_logs())
         await first.enter_async_context(server.serving())
         port = int(server.url.rsplit(":", 1)[1].split("/")[0])
         bridge = await stack.enter_async_context(worker_on(server, tmp_path))
@@ -155,6 +157,9 @@ async def test_a_server_that_is_restarted_is_waited_for(tmp_path: Path):
 
     assert waiting.done < COUNT
     assert [result.n_scored for result in ended.results] == [COUNT]
+    outage = [(line["event"], line["model"]) for line in lines if line["event"].startswith("model_")]
+    assert [event for event, _ in outage] == ["model_away", "model_back"]
+    assert len({model for _, model in outage}) == 1
 
 
 async def test_no_time_of_a_sample_passes_during_an_outage(tmp_path: Path):

@@ -6,6 +6,7 @@ import asyncio
 import collections
 import contextlib
 import dataclasses
+import io
 import itertools
 import json
 import os
@@ -19,6 +20,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, TextIO
 import typer
 
 from crucible_worker.cli.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, Json
+from crucible_worker.exports.files import whole_file
 from crucible_worker.interrupts import raise_interrupts
 
 if TYPE_CHECKING:
@@ -173,21 +175,10 @@ def _opened(source: Path, output: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
 @contextlib.contextmanager
 def _replacing(path: Path) -> Iterator[TextIO]:
     """A file that replaces `path` once it is complete; a pipe or device is written to directly."""
-    if path.exists() and not path.is_file():
-        with path.open("w", encoding="ascii") as file:
-            yield file
-        return
-    target = path.resolve()  # the target of a link, so that the link stays
-    draft = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-    try:
-        with draft.open("w", encoding="ascii") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        draft.replace(target)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
+    with whole_file(path) as raw:
+        file = io.TextIOWrapper(raw, encoding="ascii")
+        yield file
+        file.detach()
 
 
 async def _grade(

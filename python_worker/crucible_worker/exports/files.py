@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from crucible_worker.private_files import FILE_MODE
+
 __all__ = ["PART_SUFFIX", "part_prefix", "whole_file"]
 
 PART_SUFFIX = ".part"
@@ -28,17 +30,20 @@ def whole_file(path: Path) -> Iterator[IO[bytes]]:
 
     A link is followed: the file that it names is replaced, and not the link. A pipe or a device is written to directly.
 
+    A new file gets the mode that the umask leaves, and one that is replaced keeps its mode.
+
     Raises:
         OSError: the file cannot be written.
     """
-    path = Path(os.path.realpath(path))
     if path.exists() and not path.is_file():
-        with path.open("wb") as file:  # a folder is an error
+        with path.open("wb") as file:  # a folder is an error; the link /dev/stdout of a pipe names no path
             yield file
         return
+    path = Path(os.path.realpath(path))
     part = path.with_name(f"{part_prefix(path)}{secrets.token_hex(8)}{PART_SUFFIX}")
-    # Not a temporary file of the library, which only its owner may read: this one has the permissions of new files.
-    with part.open("xb") as file:
+    # Until it is complete, it is no more readable than the file that it replaces.
+    mode = FILE_MODE if path.exists() else 0o666
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "wb") as file:
         try:
             yield file
             file.flush()

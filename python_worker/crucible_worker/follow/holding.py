@@ -22,6 +22,7 @@ from typing import BinaryIO, Literal
 
 from crucible_worker.follow.checkpoints import Checkpoint, Naming
 from crucible_worker.follow.contents import Contents, Incomplete, Stamp, examine
+from crucible_worker.private_files import make_private_folder, open_private
 
 __all__ = ["GivenUp", "Held", "Vanished", "changed", "hold", "left", "recovered", "release"]
 
@@ -267,16 +268,18 @@ def _put(
         if folder.is_symlink():  # it may lead out of the model root, and what is held there could not be read
             raise _Refused(f"{folder} is a symbolic link; name its target as the folder of held checkpoints")
     try:
-        place.mkdir(parents=True, exist_ok=True)
+        place.parent.mkdir(parents=True, exist_ok=True)  # workers of other users may hold checkpoints there, too
+        make_private_folder(place)
         _remove(partial)
-        partial.mkdir()
+        make_private_folder(partial)
         for name in contents.files:
-            (partial / name).parent.mkdir(parents=True, exist_ok=True)
+            make_private_folder((partial / name).parent)
             put(checkpoint.path / name, partial / name, name)
         identity = _verified(partial, contents, how)
         found = dataclasses.asdict(checkpoint) | {"path": str(checkpoint.path)}
         record = {"checkpoint": found, "how": how, "why": why, "identity": identity}
-        (partial / _RECORD).write_text(json.dumps(record), encoding="utf-8")
+        with os.fdopen(open_private(partial / _RECORD, os.O_WRONLY | os.O_EXCL), "w", encoding="utf-8") as file:
+            json.dump(record, file)
         if _is_held(held):  # another checkpoint of this name, which is gone
             _, replaced = _folders(place, f"{checkpoint.name}.replaced")
             _remove(replaced)
@@ -328,7 +331,7 @@ class _Copy:
         """Copy one file with its time of change."""
         stream = self._streams[name]
         stream.seek(0)
-        with target.open("xb") as copy:
+        with os.fdopen(open_private(target, os.O_WRONLY | os.O_EXCL), "wb") as copy:
             while block := stream.read(_BLOCK_BYTES):
                 if self._given_up():
                     raise GivenUp

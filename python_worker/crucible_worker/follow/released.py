@@ -10,6 +10,7 @@ from pathlib import Path
 import structlog
 
 from crucible_worker.follow.places import RELEASED_SUFFIX, folder_name, hold_name
+from crucible_worker.private_files import FILE_MODE, make_private_folder
 from crucible_worker.runs.journal.follows import CheckpointRow, FollowRow
 
 __all__ = ["Markers"]
@@ -34,13 +35,13 @@ class Markers:
         """
         content = json.dumps({"run_id": self._row.run_id, "name": checkpoint.name, "step": checkpoint.step}) + "\n"
         try:
-            self._released.mkdir(parents=True, exist_ok=True)
-            _put(self._released / f"{checkpoint.name}{RELEASED_SUFFIX}", content)
+            make_private_folder(self._released)
+            _put(self._released / f"{checkpoint.name}{RELEASED_SUFFIX}", content, FILE_MODE)
         except OSError as error:
             _log.warning("released_not_marked", checkpoint=checkpoint.name, reason=str(error))
         if self._row.mark:
             try:
-                _put(self._folder_of(checkpoint) / RELEASED_SUFFIX, content)
+                _put(self._folder_of(checkpoint) / RELEASED_SUFFIX, content, 0o666)  # for the trainer, by its umask
             except FileNotFoundError:
                 return  # the trainer has deleted it meanwhile
             except OSError as error:
@@ -72,10 +73,10 @@ class Markers:
         return folder
 
 
-def _put(path: Path, content: str) -> None:
+def _put(path: Path, content: str, mode: int) -> None:
     """Write a file that appears whole."""
     part = path.with_name(f"{path.name}.part")
     part.unlink(missing_ok=True)  # a link of this name would be written through
-    with part.open("x") as file:
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "w") as file:
         file.write(content)
     os.replace(part, path)

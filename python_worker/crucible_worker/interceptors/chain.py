@@ -26,7 +26,7 @@ from crucible_worker.interceptors.authentication import Tokens, authenticated
 from crucible_worker.interceptors.calls import Calls
 from crucible_worker.interceptors.deadlines import bounded
 from crucible_worker.interceptors.errors import mapped
-from crucible_worker.interceptors.logs import logged
+from crucible_worker.interceptors.logs import call_logged
 from crucible_worker.interceptors.methods import HEALTH, Context, Handle, Method, Unparsed
 from crucible_worker.limits import WorkerLimits
 
@@ -73,7 +73,7 @@ class Interceptor(grpc.aio.ServerInterceptor):
         handle = bounded(handle, method, self._calls)
         handle = admitted(handle, method, self._calls)
         handle = authenticated(handle, method, self._tokens)
-        handle = logged(mapped(handle), method)
+        handle = call_logged(mapped(handle), method)
         serialize = _serializer(handler)
         make = grpc.stream_stream_rpc_method_handler if method.streams else grpc.stream_unary_rpc_method_handler
         return make(handle, None, serialize)

@@ -14,16 +14,15 @@ from crucible_bridge.reasons import Code
 from crucible_worker.interceptors.methods import Context, Handle, Method
 from crucible_worker.telemetry.logging import bind_contextvars
 
-__all__ = ["logged"]
+__all__ = ["call_logged"]
 
 _OURS = frozenset({grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.DATA_LOSS})
 
 
-def logged(inner: Handle, method: Method) -> Handle:
+def call_logged(inner: Handle, method: Method) -> Handle:
     """Bind method and peer to the call's log lines, and log how it ended."""
     log = structlog.get_logger("crucible_worker.interceptors").bind()
     name = f"{method.service.rpartition('.')[2]}.{method.name}"
-    say = log.debug if method.quiet else log.info
 
     async def handle(request: Any, context: Context) -> Any:
         # Each call runs in a separate task, and so in a separate context: nothing needs to be unbound.
@@ -37,9 +36,9 @@ def logged(inner: Handle, method: Method) -> Handle:
             raise
         except (asyncio.CancelledError, grpc.aio.BaseError):
             # The client has disconnected: it cancelled, or its stream is closed.
-            say("call", code=Code.CANCELLED.value, milliseconds=_since(started))
+            (log.debug if method.quiet else log.info)("call", code=Code.CANCELLED.value, milliseconds=_since(started))
             raise
-        say("call", code="OK", milliseconds=_since(started))
+        (log.debug if method.quiet else log.info)("call", code="OK", milliseconds=_since(started))
         return response
 
     return handle

@@ -6,8 +6,9 @@ import itertools
 from pathlib import Path
 
 from crucible_worker.loggers.base import Experiment
+from crucible_worker.private_files import make_private_folder
 
-__all__ = ["folder_for", "replace_file"]
+__all__ = ["folder_for", "make_folder", "replace_file"]
 
 _MARK = ".run_id"
 _MAX_NAME = 200  # bytes of a file's name are at most 255; characters above that may take more than one
@@ -33,7 +34,7 @@ def folder_for(directory: str, experiment: Experiment) -> Path:
         further = (base.with_name(f"{base.name}-{number}") for number in itertools.count(2))
         folders = itertools.chain((base,), further)
     for folder in folders:
-        folder.mkdir(parents=True, exist_ok=True)
+        make_folder(folder, private=not directory)
         mark = folder / _MARK
         try:
             owner = mark.read_text()
@@ -43,6 +44,18 @@ def folder_for(directory: str, experiment: Experiment) -> Path:
         if owner == experiment.run_id:
             return folder
     raise OSError(f"{experiment.directory} has the files of another experiment")
+
+
+def make_folder(folder: Path, *, private: bool) -> None:
+    """Make a folder with those above it: that of the operator by the umask, and that of the worker private.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    if private:
+        make_private_folder(folder)
+    else:
+        folder.mkdir(parents=True, exist_ok=True)
 
 
 def replace_file(path: Path, data: bytes) -> None:

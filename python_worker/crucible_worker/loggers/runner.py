@@ -198,7 +198,7 @@ class LoggerRunner:
                     self._answered(await self._connection.ask({"do": "close"}, seconds))
                 except _Failed as error:
                     self._error = str(error)
-                    _log.warning("logger_not_closed", **self._facts())
+                    self._warn("logger_not_closed")
                 finally:
                     self._drop()
             self._state = LoggerState.CLOSED
@@ -241,7 +241,7 @@ class LoggerRunner:
             raise _Failed(f"refused the entry {refused}, which it was not given")
         self._refused += 1
         self._error = answer["error"]
-        _log.warning("logger_refused_entry", sequence=refused, **self._facts())
+        self._warn("logger_refused_entry", sequence=refused)
         return kept
 
     def _answered(self, answer: Mapping[str, Any]) -> None:
@@ -285,12 +285,18 @@ class LoggerRunner:
         self._error, self._state = error, LoggerState.FAILING
         doubled = self._timing.first_back_off_seconds * 2.0 ** min(self._failures - 1, 30)
         seconds = min(doubled, self._timing.max_back_off_seconds)
-        _log.warning("logger_failed", failures=self._failures, again_in_seconds=seconds, **self._facts())
+        self._warn("logger_failed", failures=self._failures, again_in_seconds=seconds)
         await asyncio.sleep(seconds)
 
     def _succeeded(self) -> None:
         if self._failures:
-            _log.info("logger_recovered", failures=self._failures, **self._facts())
+            _log.info(
+                "logger_recovered",
+                logger=self._spec.text,
+                experiment=self._experiment.name,
+                error=self._error,
+                failures=self._failures,
+            )
         self._failures, self._state = 0, LoggerState.OPEN
 
     def _drop(self) -> None:
@@ -302,8 +308,8 @@ class LoggerRunner:
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
 
-    def _facts(self) -> dict[str, str]:
-        return {"logger": self._spec.text, "experiment": self._experiment.name, "error": self._error}
+    def _warn(self, event: str, **more: object) -> None:
+        _log.warning(event, logger=self._spec.text, experiment=self._experiment.name, error=self._error, **more)
 
 
 def _environment(names: Sequence[str]) -> dict[str, str]:

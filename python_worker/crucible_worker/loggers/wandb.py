@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import ClassVar, Literal
 
 from crucible_worker.loggers.base import Delivery, Experiment, Hparams, Logger, LongText, MetricRow
+from crucible_worker.loggers.files import make_folder
 
 __all__ = ["WandbLogger"]
 
@@ -48,7 +49,7 @@ class WandbLogger(Logger):
         import wandb  # pyright: ignore[reportMissingImports]
 
         directory = Path(self.directory or experiment.directory).expanduser()
-        directory.mkdir(parents=True, exist_ok=True)
+        make_folder(directory, private=not self.directory)
         settings = wandb.Settings(
             console="off",
             disable_git=True,

@@ -345,10 +345,19 @@ def _write_interrupt(
 def _log_after_commit(transaction: Transaction, number: int, event: str, **more: object) -> None:
     """Log the end of an attempt, in one line."""
     row = find_by_number(transaction, number)
-    known = {"evaluation_id": row.evaluation_id, "run_id": row.run_id or None, "attempt": row.attempt, **more}
-    counts = {"done": row.done, "total": row.total, "unscored": row.unscored}
-    seconds = round((row.past_active_ns + row.active_ns) / 1e9, 3)
-    transaction.after_commit(lambda: _log.info(event, **known, **counts, seconds=seconds))
+    transaction.after_commit(
+        lambda: _log.info(
+            event,
+            evaluation_id=row.evaluation_id,
+            run_id=row.run_id or None,
+            attempt=row.attempt,
+            **more,
+            done=row.done,
+            total=row.total,
+            unscored=row.unscored,
+            seconds=round((row.past_active_ns + row.active_ns) / 1e9, 3),
+        )
+    )
 
 
 def _finish(

@@ -107,11 +107,16 @@ class Resuming:
             _, waited = self._refused.get(row.number, (0.0, FIRST_BACKOFF_SECONDS / 2))
             seconds = min(2 * waited, MAX_BACKOFF_SECONDS)
             self._refused[row.number] = time.monotonic() + seconds, seconds
-            facts = {"evaluation_id": row.evaluation_id, "retry_seconds": seconds}
             if not isinstance(error, BridgeError):
-                logged(_log, "evaluation_not_resumed", error, **facts)
+                logged(_log, "evaluation_not_resumed", error, evaluation_id=row.evaluation_id, retry_seconds=seconds)
             elif not self._admission.draining:
-                _log.info("evaluation_not_resumed", reason=str(error.reason), message=error.message, **facts)
+                _log.info(
+                    "evaluation_not_resumed",
+                    evaluation_id=row.evaluation_id,
+                    retry_seconds=seconds,
+                    reason=str(error.reason),
+                    message=error.message,
+                )
             return
         if self._admission.attempt(row.number) is not None:  # else another worker was faster
             _log.info("evaluation_resumed", evaluation_id=row.evaluation_id, run_id=row.run_id, attempt=now.attempt)

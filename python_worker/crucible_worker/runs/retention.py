@@ -70,7 +70,17 @@ async def keep_trimmed(journal: Journal, locks: Owners, retention: Retention, li
         except Exception:  # an error must not end the loop
             _log.exception("trim_failed")
         if removed:
-            _log.info("removed_by_retention", **removed)
+            _log.info(
+                "removed_by_retention",
+                evaluations=removed["evaluations"],
+                samples=removed["samples"],
+                events=removed["events"],
+                plans=removed["plans"],
+                checkpoint_results=removed["checkpoint_results"],
+                experiments=removed["experiments"],
+                interrupted_cancelled=removed["interrupted_cancelled"],
+                folders=removed["folders"],
+            )
         await asyncio.sleep(TRIM_SECONDS)
 
 

@@ -10,14 +10,15 @@ __all__ = ["remove_ready_file", "write_ready_file"]
 
 
 def write_ready_file(path: Path, address: str) -> None:
-    """Write the address atomically: a reader finds the whole text or no file.
+    """Write the address atomically: a reader finds the whole text or no file. It is readable as the umask says.
 
     Raises:
         OSError: the folder does not exist, or is not writable.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with draft.open("w", encoding="ascii", errors="surrogateescape") as file:
+        made = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        with os.fdopen(made, "w", encoding="ascii", errors="surrogateescape") as file:
             file.write(address)
             file.flush()
             os.fsync(file.fileno())

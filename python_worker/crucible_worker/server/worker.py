@@ -329,7 +329,9 @@ class Worker:
 
         def show(warm: bool) -> None:
             self._health.set(GRADING, warm)
-            if not warm:
+            if warm:
+                self._log.info("grading_ready")
+            else:
                 cold.set()
 
         pool.on_warm_change = show
@@ -350,9 +352,8 @@ class Worker:
     async def _drain(self, interrupted: asyncio.Future[Sequence[str]]) -> None:
         self._calls.draining = True
         self._health.drain()
-        # A failed start is reported only by its error.
-        say = self._log.debug if self._warming is None else self._log.info
-        say("draining", calls=self._calls.open)
+        started = self._warming is not None  # a failed start is reported only by its error
+        (self._log.info if started else self._log.debug)("draining", calls=self._calls.open)
         for warming in (self._warming, self._keeping_grading, self._renewing):
             if warming is not None:
                 warming.cancel()
@@ -376,7 +377,7 @@ class Worker:
                 self._follows.close()
             await self._within(CLOSE_SHARE, parts.aclose_children(), "close_children", default=None)
             await self._within(CLOSE_SHARE, parts.evaluations.aclose(), "close_journal", default=None)
-        say("drained", interrupted=list(ids))
+        (self._log.info if started else self._log.debug)("drained", interrupted=list(ids))
 
     async def _within(self, share: float, work: Awaitable[_T], what: str, *, default: _T) -> _T:
         """Bound the time of a step of the drain: a step that fails or hangs must not prevent the next."""

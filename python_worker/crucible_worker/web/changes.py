@@ -59,7 +59,7 @@ class Changes:
                     async for event in stream:
                         self._moved(event)
             except BridgeError as error:
-                _log.warning("worker not reached", problem=str(error), next_attempt_seconds=RETRY_SECONDS)
+                _log.warning("worker_not_reached", problem=str(error), next_attempt_seconds=RETRY_SECONDS)
             await asyncio.sleep(RETRY_SECONDS)
 
     def _all_moved(self) -> None:

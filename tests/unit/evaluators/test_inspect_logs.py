@@ -125,4 +125,4 @@ def test_a_disk_that_takes_nothing_is_told(tmp_path: Path) -> None:
     keeper = LogKeeper(_folder(tmp_path), "t", "a")
     keeper.keep(tmp_path / "task")
 
-    assert keeper.told["log_not_kept"].startswith("NotADirectoryError")
+    assert keeper.told["log_not_kept"].startswith("FileExistsError")

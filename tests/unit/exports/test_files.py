@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -53,3 +55,13 @@ def test_a_pipe_is_written_to(tmp_path: Path):
 
     assert read == [b"x"]
     assert path.is_fifo()
+
+
+def test_the_standard_output_is_written_to_if_it_is_a_pipe() -> None:
+    """The link /dev/stdout then leads to no path."""
+    program = (
+        "from pathlib import Path; from crucible_worker.exports.files import whole_file\n"
+        "with whole_file(Path('/dev/stdout')) as file: file.write(b'x')"
+    )
+
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout == b"x"

@@ -17,10 +17,12 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import NoReturn
 
 from crucible_worker.children.entry import begin
 from crucible_worker.children.lifetime import adopt, die_with, outlive
+from crucible_worker.private_files import open_private
 
 __all__ = ["GRACE_SECONDS"]
 
@@ -39,7 +41,7 @@ def main() -> NoReturn:
     arguments, worker = begin("crucible_worker.backends.managed.guard", __doc__, parser)
     guard = os.getpid()
     adopt()
-    log = os.open(arguments.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    log = open_private(Path(arguments.log), os.O_WRONLY | os.O_APPEND)
     try:
         server = subprocess.Popen(
             arguments.command,

@@ -18,6 +18,7 @@ from crucible_worker.backends.managed.control import Control, NoAnswer
 from crucible_worker.backends.managed.guard import GRACE_SECONDS
 from crucible_worker.backends.openai.connection import closed
 from crucible_worker.children.process import Process, ending_of
+from crucible_worker.private_files import make_private_folder
 
 __all__ = ["Replica"]
 
@@ -159,7 +160,7 @@ class Replica:
     def _begin_log(self) -> None:
         """Keep the log of the process before this one, and no old ones of other processes."""
         folder = self.log.parent
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(folder)
         oldest = time.time() - LOG_SECONDS
         for file in folder.glob("*.log*"):
             with contextlib.suppress(FileNotFoundError):  # another worker was first

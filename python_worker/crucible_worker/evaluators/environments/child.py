@@ -29,7 +29,6 @@ __all__ = ["EnvironmentChild", "Found", "Lost", "Order", "ended"]
 
 _END_SECONDS = 5.0  # to wait for the exit status
 _MAX_SHOWN = 300  # characters of what is wrong with a message
-_WARNINGS = ("environment_cleanup_timeout", "environment_cleanup_failed", "environment_stuck")
 
 _log = structlog.get_logger(__name__)
 
@@ -172,8 +171,7 @@ class EnvironmentChild:
             case "bug":
                 self._fail(RuntimeError(f"in the process of its environments: {message['message']}"))
             case "warn":
-                if message["event"] in _WARNINGS:
-                    _log.warning(message["event"], **{name: str(told) for name, told in message["fields"].items()})
+                _warn(message["event"], message["fields"])
             case "over":
                 self._over.set()
             case _:
@@ -218,3 +216,16 @@ class EnvironmentChild:
         if not self._result.done():
             self._result.set_exception(error)
             self._result.exception()  # if no task waits, the error is ignored
+
+
+def _warn(event: str, fields: Mapping[str, Any]) -> None:
+    """Log what the process reports about the end of its group; a report of another kind is ignored."""
+    match event:
+        case "environment_cleanup_timeout":
+            _log.warning("environment_cleanup_timeout", seconds=str(fields["seconds"]))
+        case "environment_cleanup_failed":
+            _log.warning("environment_cleanup_failed", kind=str(fields["kind"]), message=str(fields["message"]))
+        case "environment_stuck":
+            _log.warning("environment_stuck")
+        case _:
+            pass

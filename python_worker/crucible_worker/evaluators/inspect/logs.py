@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
+from crucible_worker.private_files import make_private_folder, open_private
 
 __all__ = ["MAX_LOGS_BYTES", "MAX_LOG_BYTES", "LogKeeper"]
 
@@ -73,12 +74,12 @@ class LogKeeper:
         return ""
 
     def _take(self, log: Path) -> None:
-        self._target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(self._target.parent)
         whole = self._target.with_suffix(".part")
         try:
-            # The temporary directory may be on another file system.
-            shutil.move(log, whole)
-            os.chmod(whole, stat.S_IRUSR | stat.S_IWUSR)
+            # Copied, as the temporary directory may be on another file system; Inspect's file may have any mode.
+            with os.fdopen(open_private(whole, os.O_WRONLY | os.O_TRUNC), "wb") as copy, log.open("rb") as made:
+                shutil.copyfileobj(made, copy)
             os.replace(whole, self._target)
         finally:
             whole.unlink(missing_ok=True)

@@ -27,6 +27,7 @@ from pathlib import Path
 
 import structlog
 
+from crucible_worker.private_files import open_private
 from crucible_worker.runs.journal.queries import Head, Reads, head
 
 __all__ = ["MARK_BYTES", "MARK_PREFIX", "Mark", "log_of_its_own", "mark_path", "read_marks", "recognize", "write_mark"]
@@ -89,7 +90,7 @@ def write_mark(state_dir: Path, mark: Mark) -> Path:
     kept = mark_path(state_dir, mark.sequence)
     for path in read_marks(state_dir):
         path.unlink(missing_ok=True)
-    file = os.open(kept, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    file = open_private(kept, os.O_WRONLY)
     try:
         os.write(file, mark.to_bytes())
     finally:

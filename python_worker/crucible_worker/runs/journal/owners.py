@@ -20,6 +20,7 @@ from pathlib import Path
 
 import structlog
 
+from crucible_worker.private_files import open_private
 from crucible_worker.runs.journal.transaction import Transaction
 from crucible_worker.runs.journal.unavailable import JournalUnavailable, OwnershipLost
 
@@ -150,7 +151,7 @@ class OwnerLocks:
 
 
 def _opened(path: Path) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    return open_private(path, os.O_RDWR)
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:

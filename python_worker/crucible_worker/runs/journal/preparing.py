@@ -15,6 +15,7 @@ import structlog
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_worker.file_states import is_at
+from crucible_worker.private_files import open_private
 
 __all__ = ["NOTICE_SECONDS", "WAIT_SECONDS", "exclusively"]
 
@@ -40,7 +41,7 @@ def exclusively(path: Path, ended: threading.Event) -> Iterator[None]:
         FailedPrecondition: another process has it for `WAIT_SECONDS`, or the start was given up.
     """
     while True:
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        file = open_private(path, os.O_RDWR)
         try:
             _lock(file, path, ended)
             if not is_at(path, file):  # removed while this waited: others lock another file

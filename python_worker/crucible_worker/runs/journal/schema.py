@@ -11,9 +11,12 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+import structlog
+
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
-from crucible_worker.runs.journal.copies import recognize
+from crucible_worker.private_files import make_private_folder, narrow, open_private
+from crucible_worker.runs.journal.copies import read_marks, recognize
 from crucible_worker.runs.journal.preparing import exclusively
 from crucible_worker.runs.journal.queries import JournalDamaged
 
@@ -27,6 +30,8 @@ __all__ = [
     "prepare",
     "unusable",
 ]
+
+_log = structlog.get_logger(__name__)
 
 JOURNAL_FILE = "journal.sqlite3"
 """Name of the journal inside the state directory."""
@@ -664,16 +669,26 @@ def prepare(state_dir: Path, ended: threading.Event | None = None) -> Path:
     """
     path = state_dir / JOURNAL_FILE
     try:
-        state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not state_dir.is_dir():  # the mode of one that exists is the operator's
+            make_private_folder(state_dir)
         # The switch to WAL mode ignores SQLite's busy time-out: our lock makes the other workers wait.
         with exclusively(state_dir / PREPARE_LOCK, ended or threading.Event()):
-            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+            _make_private(path)
             with contextlib.closing(connect(path)) as connection:
                 _create(connection)
                 recognize(connection, path)
     except (OSError, sqlite3.Error, JournalDamaged) as error:
         raise unusable(state_dir, error) from error
     return path
+
+
+def _make_private(path: Path) -> None:
+    """Create the journal, or narrow the modes of its files: SQLite gives those next to it the journal's mode."""
+    for file in (path, *(path.with_name(f"{path.name}{end}") for end in ("-wal", "-shm")), *read_marks(path.parent)):
+        with contextlib.suppress(FileNotFoundError):  # a new journal; or another worker has ended, or renamed its mark
+            if (mode := narrow(file)) is not None:
+                _log.warning("made_private", path=str(file), mode=f"{mode:04o}")
+    os.close(open_private(path, os.O_RDWR))
 
 
 def unusable(state_dir: Path, error: Exception) -> FailedPrecondition:

@@ -3,12 +3,17 @@
 The sandbox around it has no network, file system or other processes. This filter prevents the remaining harm inside: a
 program may start threads, but neither processes nor other programs, so that it cannot evade a memory limit and nothing
 remains running. It may send signals only to itself.
+
+A lock on a file reaches everyone who has that file, even if it was only read: Python's own files are those of the
+machine. No other process can have a file of the program, so locks are granted without a lock being taken. The devices
+in /dev are the machine's too, and a mount that is read-only would not let a program use them: so no times are set.
 """
 
 from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import functools
 import mmap
 import os
@@ -95,7 +100,20 @@ _NEVER = {
     "msgget": (68, 186),
     "semget": (64, 190),
     "mq_open": (240, 180),
+    # They set times, of a file that the program may write or, if they change no owner, of any file.
+    "utime": (132, None),
+    "utimes": (235, None),
+    "futimesat": (261, None),
+    "chown": (92, None),
+    "lchown": (94, None),
+    "fchown": (93, 55),
+    "fchownat": (260, 54),
 }
+
+_FLOCK, _FCNTL, _UTIMENSAT = (73, 32), (72, 25), (280, 88)
+_LOCKS = (fcntl.F_SETLK, fcntl.F_SETLKW, fcntl.F_OFD_SETLK, fcntl.F_OFD_SETLKW)
+_WATCHES = (fcntl.F_SETLEASE, fcntl.F_NOTIFY)
+"""A lease makes others wait who open the file; a notification tells what they do in a folder."""
 
 _CLONE, _CLONE3, _KILL, _TGKILL, _SOCKET, _PRLIMIT = (56, 220), (435, 435), (62, 129), (234, 131), (41, 198), (302, 261)
 
@@ -211,6 +229,15 @@ def _fixed() -> tuple[bytes, int]:
         number = numbers[column]
         if number is not None:
             parts += [_jump(_EQUAL, number, 0, 1), deny]
+    done = _answer(_ERRNO)  # the error 0: success
+    parts += [_jump(_EQUAL, _FLOCK[column], 0, 1), done]
+    # Without times it is refused: Path.touch then opens the file. With times it does nothing, so that copies succeed.
+    parts += [_jump(_EQUAL, _UTIMENSAT[column], 0, 4), _load(_ARGUMENT + 16), _jump(_EQUAL, 0, 0, 1), deny, done]
+    commands = [(command, done) for command in _LOCKS] + [(command, deny) for command in _WATCHES]
+    parts += [_jump(_EQUAL, _FCNTL[column], 0, 2 + 2 * len(commands)), _load(_ARGUMENT + 8)]
+    for command, answer in commands:
+        parts += [_jump(_EQUAL, command, 0, 1), answer]
+    parts.append(_answer(_ALLOW))
     # The C library falls back to clone, whose flags the filter can check.
     parts += [_jump(_EQUAL, _CLONE3[column], 0, 1), _answer(_ERRNO | errno.ENOSYS)]
     return b"".join(parts), column

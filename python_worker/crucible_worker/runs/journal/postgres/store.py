@@ -18,6 +18,7 @@ from psycopg.conninfo import conninfo_to_dict
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_worker.background import Background
+from crucible_worker.private_files import make_private_folder
 from crucible_worker.runs.journal.postgres.connections import SCHEMA_NAME, PostgresReader, connect
 from crucible_worker.runs.journal.postgres.dialect import Dialect
 from crucible_worker.runs.journal.postgres.leases import Leases
@@ -110,7 +111,7 @@ def prepare(url: str, state_dir: Path) -> PostgresStore:
             reader = PostgresReader(connection, dialect)
             log = head(reader)
         folder = state_dir / f"journal-{log.log_id}"
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private_folder(folder)
     except (psycopg.Error, OSError, JournalDamaged) as error:
         cure = privilege if isinstance(error, psycopg.errors.InsufficientPrivilege) else ""
         raise FailedPrecondition(
