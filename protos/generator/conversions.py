@@ -81,6 +81,7 @@ FIELDS = (
         "finite",
         "finite_from_zero",
         "finite_map",
+        "numbers",
         "made",
         "none_empty",
         "of_type",
@@ -219,7 +220,7 @@ def decoded_of(type_: Type, message: Message, field: Field, types: dict[str, Typ
             return f"{{key: {function}(item, {path}) for key, item in sorted({value}.items())}}"
         return f"finite_map({value}, {path})" if field.bounds.finite else f"dict(sorted({value}.items()))"
     if field.repeated:
-        return f"tuple({value})"
+        return f"numbers({value})" if field.kind in NUMBERS and not field.bounds.max_count else f"tuple({value})"
     if field.optional and field.kind in NUMBERS and not type_.checked and _number_check(message, field):
         return field.name
     if field.optional and default:

@@ -21,8 +21,9 @@ from tests.robustness.probes import HEALTH_SECONDS, worst_probe
 
 MEBIBYTE = 1024 * 1024
 MESSAGE_BYTES = 60 * MEBIBYTE
-MEMORY_BYTES = 1024 * MEBIBYTE
-"""For one call, besides its message: elements have 100 bytes each, and the objects that are made of them more."""
+MEMORY_BYTES = 1280 * MEBIBYTE
+"""For one call, besides its message: elements have 100 bytes each, and the objects that are made of them more; a number
+of one byte has 16."""
 ATTEMPTS = 3
 """Of one message: whatever else the machine does may delay a probe."""
 ANSWERS = 3

@@ -10,6 +10,7 @@ import dataclasses
 import enum
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Sized
+from itertools import chain
 from typing import Any, Generic, TypeVar
 
 from google.protobuf.descriptor import FieldDescriptor
@@ -37,6 +38,7 @@ __all__ = [
     "finite_map",
     "made",
     "none_empty",
+    "numbers",
     "of_type",
     "one_of",
     "sendable",
@@ -47,10 +49,13 @@ __all__ = [
 
 E = TypeVar("E", bound=enum.StrEnum)
 M = TypeVar("M", bound=Message)
+N = TypeVar("N", int, float)
 T = TypeVar("T")
 
 MAX_MEMBERS = 1_000
 """Members of an enumeration in one field."""
+SLICE = 65_536
+"""Numbers that are read before other threads may run."""
 MAX_SHOWN = 60
 """Characters of a wrong value that its error shows."""
 
@@ -304,6 +309,13 @@ def each_encoded(encode: Callable[[T, str], M], values: Iterable[T], field: str)
 def each_decoded(decode: Callable[[M, str], T], messages: Iterable[M], field: str) -> tuple[T, ...]:
     """The values of several messages at a field; raises InvalidField like decoding one."""
     return tuple([decode(message, f"{field}[{index}]") for index, message in enumerate(messages)])
+
+
+def numbers(values: Sequence[N]) -> tuple[N, ...]:
+    """The numbers of a repeated field: at once all of a large one would hold the interpreter for a second."""
+    if len(values) <= SLICE:
+        return tuple(values)
+    return tuple(chain.from_iterable(values[start : start + SLICE] for start in range(0, len(values), SLICE)))
 
 
 def made(kind: Callable[..., M], field: str, /, **values: Any) -> M:

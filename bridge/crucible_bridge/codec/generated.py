@@ -35,6 +35,7 @@ from crucible_bridge.codec.fields import (
     finite_map,
     made,
     none_empty,
+    numbers,
     of_type,
     one_of,
     several,
@@ -2646,7 +2647,7 @@ def sequence_logprobs_from_v1(message: models_pb2.SequenceLogprobs, field: str =
         logprobs=floats_from_v1(message.logprobs, child(field, "logprobs")) if message.HasField("logprobs") else None,
         problem=problem_from_v1(message.problem, child(field, "problem")) if message.HasField("problem") else None,
         first=message.first,
-        tokens=tuple(message.tokens),
+        tokens=numbers(message.tokens),
         top_tokens=token_table_from_v1(message.top_tokens, child(field, "top_tokens"))
         if message.HasField("top_tokens")
         else None,
@@ -2724,8 +2725,8 @@ def forward_output_from_v1(message: models_pb2.ForwardOutput, field: str = "") -
         logprobs=floats_from_v1(message.logprobs, child(field, "logprobs")) if message.HasField("logprobs") else None,
         loss=message.loss if message.HasField("loss") else None,
         problem=problem_from_v1(message.problem, child(field, "problem")) if message.HasField("problem") else None,
-        tokens=tuple(message.tokens),
-        weights=tuple(message.weights),
+        tokens=numbers(message.tokens),
+        weights=numbers(message.weights),
     )
 
 
@@ -3368,7 +3369,7 @@ def rendered_prompt_from_v1(message: evaluation_pb2.RenderedPrompt, field: str =
         if message.HasField("conversation")
         else None,
         text=message.text,
-        tokens=tuple(message.tokens),
+        tokens=numbers(message.tokens),
         stop=tuple(message.stop),
         problem=problem_from_v1(message.problem, child(field, "problem")) if message.HasField("problem") else None,
     )
@@ -3967,7 +3968,7 @@ def generation_prompt_from_v1(message: rendering_pb2.GenerationPrompt, field: st
         InvalidField: a value is out of bounds, or missing.
     """
     return GenerationPrompt(
-        tokens=tuple(message.tokens),
+        tokens=numbers(message.tokens),
         problem=problem_from_v1(message.problem, child(field, "problem")) if message.HasField("problem") else None,
         model_input=model_input_from_v1(message.model_input, child(field, "model_input"))
         if message.HasField("model_input")
@@ -4063,8 +4064,8 @@ def supervised_example_from_v1(message: rendering_pb2.SupervisedExample, field: 
         InvalidField: a value is out of bounds, or missing.
     """
     return SupervisedExample(
-        tokens=tuple(message.tokens),
-        weights=tuple(message.weights),
+        tokens=numbers(message.tokens),
+        weights=numbers(message.weights),
         datum=datum_from_v1(message.datum, child(field, "datum")) if message.HasField("datum") else None,
         problem=problem_from_v1(message.problem, child(field, "problem")) if message.HasField("problem") else None,
         model_input=model_input_from_v1(message.model_input, child(field, "model_input"))
@@ -4121,7 +4122,7 @@ def raw_response_from_v1(message: rendering_pb2.RawResponse, field: str = "") ->
         one_of(message.stop_reason, bounds.RAW_RESPONSE_STOP_REASON_ONE_OF, child(field, "stop_reason"))
     return RawResponse(
         text=message.text,
-        tokens=tuple(message.tokens),
+        tokens=numbers(message.tokens),
         stop_reason=message.stop_reason,
     )
 
@@ -4279,7 +4280,7 @@ def get_stop_sequences_response_from_v1(
     """Decode: What ends an answer."""
     return GetStopSequencesResponse(
         stop=tuple(message.stop),
-        stop_tokens=tuple(message.stop_tokens),
+        stop_tokens=numbers(message.stop_tokens),
         eos_token=message.eos_token if message.HasField("eos_token") else None,
     )
 
@@ -4332,7 +4333,7 @@ def tokenized_from_v1(message: rendering_pb2.Tokenized, field: str = "") -> Toke
         InvalidField: a value is out of bounds, or missing.
     """
     return Tokenized(
-        tokens=tuple(message.tokens),
+        tokens=numbers(message.tokens),
         problem=problem_from_v1(message.problem, child(field, "problem")) if message.HasField("problem") else None,
     )
 
@@ -4372,7 +4373,7 @@ def token_sequence_to_v1(value: TokenSequence, field: str = "") -> rendering_pb2
 def token_sequence_from_v1(message: rendering_pb2.TokenSequence, field: str = "") -> TokenSequence:
     """Decode: Token ids of one text."""
     return TokenSequence(
-        tokens=tuple(message.tokens),
+        tokens=numbers(message.tokens),
     )
 
 

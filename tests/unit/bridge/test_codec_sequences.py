@@ -9,6 +9,8 @@ import pytest
 
 from crucible_bridge.codec import metric_results as results
 from crucible_bridge.codec import token_metrics as token_codec
+from crucible_bridge.codec.fields import SLICE
+from crucible_bridge.codec.generated import token_sequence_from_v1
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
     Dtype,
@@ -22,7 +24,7 @@ from crucible_bridge.types import (
     Tensor,
 )
 from crucible_bridge.v1 import metrics_pb2 as pb
-from crucible_bridge.v1 import types_pb2
+from crucible_bridge.v1 import rendering_pb2, types_pb2
 from tests.tables import rows
 
 
@@ -128,3 +130,11 @@ def test_a_shape_in_parts_is_read_whole(packed: bytes):
 
     with pytest.raises(InvalidField, match="one dimension is needed"):
         token_codec.mean_nll_request_from_bytes(bytes([number, len(tensor)]) + tensor)
+
+
+@pytest.mark.parametrize("count", [0, SLICE, SLICE + 1, 3 * SLICE + 7])
+def test_all_numbers_of_a_field_are_read_in_order(count: int):
+    """Also those of a large one, which is read in parts."""
+    given = np.arange(count) % 50_000
+    message = rendering_pb2.TokenSequence(tokens=given)
+    assert np.array_equal(token_sequence_from_v1(message).tokens, given)
