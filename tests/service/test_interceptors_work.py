@@ -139,6 +139,17 @@ def test_the_rate_follows_what_ended_last():
         assert refused(bound, MOST).retry_after == pytest.approx(MOST)
 
 
+def test_work_that_takes_longer_than_before_is_told_as_slower():
+    """If no call has ended for a while, all open work takes at least as long again."""
+    clock = Clock()
+    bound = bound_of(clock=clock)
+    with bound.taken(bytes(MOST)):
+        clock.now += 0.001
+    with bound.taken(bytes(MOST)):
+        clock.now += 20.0
+        assert refused(bound, MOST).retry_after == pytest.approx(20.0)
+
+
 def math_request(*answers: str) -> bytes:
     """A request with these answers, each beside a target of one letter."""
     items = tuple(GradeItem(answer=answer, targets=("x",)) for answer in answers)

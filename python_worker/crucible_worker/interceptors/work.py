@@ -50,6 +50,8 @@ class WorkBound:
         """The integral of the open work over time, and up to when."""
         self._unit_seconds: float | None = None
         """In which time a unit of work is done; None until a call has ended."""
+        self._ended_at = 0.0
+        """When a call has last ended, or the first of the open ones has begun."""
 
     @property
     def open(self) -> int:
@@ -79,6 +81,8 @@ class WorkBound:
     def begin(self, size: int) -> tuple[float, float]:
         """Count work that begins; returns what `end` needs."""
         area, now = self._counted()
+        if not self._open:
+            self._ended_at = now
         self._open += size
         return area, now
 
@@ -86,6 +90,7 @@ class WorkBound:
         """Count work that is done, or given up."""
         area, now = self._counted()
         self._open -= size
+        self._ended_at = now
         seconds = now - begun[1]
         if not done or not seconds:
             return
@@ -115,8 +120,10 @@ class WorkBound:
         """
         if self._unit_seconds is None:
             return RETRY_AFTER_SECONDS
+        # If none has ended for a while, the work is slower than it was.
+        unit_seconds = max(self._unit_seconds, (self._clock() - self._ended_at) / self._open)
         work = random.uniform(min(max(self._open + size - self._most, 0), self._open), self._open)
-        return min(max(work * self._unit_seconds, LEAST_RETRY_SECONDS), MOST_RETRY_SECONDS)
+        return min(max(work * unit_seconds, LEAST_RETRY_SECONDS), MOST_RETRY_SECONDS)
 
 
 class _Work:
