@@ -1,16 +1,20 @@
 """What a worker does with more than it can do: 200 callers of evaluations, of mathematics, and of everything at once.
 
-Each caller has a connection, calls without a pause, and waits after a refusal for as long as it says. The worker
-and its children have the first half of the cores, the callers and a separate process with health checks (20 a second)
-the second half. It prints how long refusals and health checks take, seen by the callers, and what else became of the
-calls. The same load of mathematics on a worker that refuses nothing for its work is the baseline of the time that
-accepted calls take. Times are printed, not claimed: with two cores, the callers' core is as busy as the worker's.
+Each caller has a connection, calls without a pause, and waits after a refusal for as long as it says; one that reads
+waits for a second after each answer. The worker has the first half of the cores, with its children. The callers, and
+processes with health checks (20 a second), have the second half. It prints how long refusals and health checks take,
+seen by the callers, and what else became of the calls.
+
+Times are printed, not claimed: with two cores, the callers' core is as busy as the worker's. The baseline of the health
+checks is a bare grpc.aio server on the worker's cores, at the same time: what it takes is due to the machine. A worker
+that refuses nothing for its work, under the same load of mathematics, shows what the bound does.
 """
 
 from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
 import dataclasses
 import itertools
 import multiprocessing
@@ -66,6 +70,9 @@ SAMPLES = 100
 UNBOUNDED = 10**9
 """Of `max_grading_work`."""
 PREFIX = "/crucible_bridge.v1."
+READ = f"{PREFIX}EvaluationService/ListEvaluations"
+READ_SECONDS = 1.0
+"""From an answer of a read to the next one: reads are not refused."""
 
 Call = tuple[str, bytes]
 """The path of a method, and a request."""
@@ -100,8 +107,8 @@ def _evaluations() -> Iterator[Call]:
             yield f"{PREFIX}EvaluationService/StartEvaluation", started.SerializeToString()
 
 
-def _mathematics() -> Iterator[Call]:
-    numbers = random.Random(0)
+def _mathematics(seed: int = 0) -> Iterator[Call]:
+    numbers = random.Random(seed)
 
     def request() -> bytes:
         pairs = (numbers.sample(range(2, 10**6), k=2) for _ in range(ITEMS))
@@ -124,7 +131,7 @@ def _scores() -> Iterator[Call]:
 
 def _reads() -> Iterator[Call]:
     request = evaluation_pb2.ListEvaluationsRequest(page_size=10).SerializeToString()
-    return itertools.repeat((f"{PREFIX}EvaluationService/ListEvaluations", request))
+    return itertools.repeat((READ, request))
 
 
 LOADS: Mapping[str, Sequence[Callable[[], Iterator[Call]]]] = {
@@ -153,6 +160,8 @@ async def _caller(channel: Any, calls: Iterator[Call], ends: float, outcome: Out
         else:
             outcome.accepted.append(time.perf_counter() - began)
             path, request = next(calls)
+            if path == READ:
+                await asyncio.sleep(READ_SECONDS)
 
 
 async def _load(results: Connection, address: str, load: str) -> None:
@@ -175,27 +184,61 @@ def _call(results: Connection, cores: Sequence[int], address: str, load: str) ->
 
 
 def _check(results: Connection, cores: Sequence[int], address: str) -> None:
-    """Check health; a check that cannot begin in time, as the one before is late, counts from when it should have."""
+    """Check health at fixed times, whether or not earlier checks have been answered."""
     os.sched_setaffinity(0, cores)
     took: list[float] = []
     with grpc.insecure_channel(address) as channel:
-        stub = health_pb2_grpc.HealthStub(channel)
-        stub.Check(health_pb2.HealthCheckRequest(), timeout=60.0, wait_for_ready=True)
-        first = time.perf_counter()
+        check: Any = health_pb2_grpc.HealthStub(channel).Check  # Any: the stubs lack `future`
+        check(health_pb2.HealthCheckRequest(), timeout=60.0, wait_for_ready=True)
+        first, checks = time.perf_counter(), []
         for number in range(round(SECONDS / CHECK_SECONDS)):
-            due = first + number * CHECK_SECONDS
-            if (wait := due - time.perf_counter()) > 0:
-                time.sleep(wait)
-                due = time.perf_counter()
-            stub.Check(health_pb2.HealthCheckRequest(), timeout=60.0)
-            took.append(time.perf_counter() - due)
+            time.sleep(max(0.0, first + number * CHECK_SECONDS - time.perf_counter()))
+            began = time.perf_counter()
+            checks.append(check.future(health_pb2.HealthCheckRequest(), timeout=60.0))
+            checks[-1].add_done_callback(lambda _, began=began: took.append(time.perf_counter() - began))
+        for one in checks:
+            one.result()
     results.send(took)
+
+
+class _BareHealth(health_pb2_grpc.HealthServicer):
+    """Replies, and does nothing else."""
+
+    async def Check(self, request: health_pb2.HealthCheckRequest, context: object) -> health_pb2.HealthCheckResponse:
+        """The same answer each time."""
+        return health_pb2.HealthCheckResponse(status=health_pb2.HealthCheckResponse.SERVING)
+
+
+async def _serve_bare(results: Connection) -> None:
+    server = grpc.aio.server()
+    health_pb2_grpc.add_HealthServicer_to_server(_BareHealth(), server)
+    results.send(f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}")
+    await server.start()
+    await server.wait_for_termination()
+
+
+def _bare(results: Connection, cores: Sequence[int]) -> None:
+    os.sched_setaffinity(0, cores)
+    asyncio.run(_serve_bare(results))
+
+
+@contextlib.contextmanager
+def _process(target: Callable[..., None], cores: Sequence[int], *order: object) -> Iterator[Connection]:
+    """Run a function in a process; yields where it sends its result. The process is killed at the end."""
+    context = multiprocessing.get_context("spawn")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=target, args=(theirs, cores, *order), daemon=True)
+    process.start()
+    try:
+        yield ours
+    finally:
+        process.kill()
+        process.join()
 
 
 def _measure(load: str, worker: Sequence[int], callers: Sequence[int], limits: Mapping[str, int]) -> Iterator[Claim]:
     """Serve a load by a new worker."""
-    context = multiprocessing.get_context("spawn")
-    with tempfile.TemporaryDirectory(prefix="crucible-overload-") as folder:
+    with tempfile.TemporaryDirectory(prefix="crucible-overload-") as folder, _process(_bare, worker) as bare:
         ready = Path(folder, "ready")
         command = ["-m", "crucible_worker", "serve", "--port", "0", "--state-dir", str(Path(folder, "state"))]
         command += ["--ready-file", str(ready), "--log-level", "error"]
@@ -205,37 +248,37 @@ def _measure(load: str, worker: Sequence[int], callers: Sequence[int], limits: M
         with server_process(command, ready) as address:
             os.sched_setaffinity(0, callers)
             asyncio.run(_warm(address))
-            jobs = ((_call, (load,)), (_check, ()))
-            pipes = [context.Pipe() for _ in jobs]
-            processes = [
-                context.Process(target=target, args=(theirs, callers, address, *rest), daemon=True)
-                for (target, rest), (_, theirs) in zip(jobs, pipes)
-            ]
-            for process in processes:
-                process.start()
-            outcome, checks = (ours.recv() for ours, _ in pipes)
-            for process in processes:
-                process.kill()  # with the calls that are open
-                process.join()
+            with (
+                _process(_call, callers, address, load) as outcomes,
+                _process(_check, callers, address) as checks,
+                _process(_check, callers, bare.recv()) as bare_checks,
+            ):
+                outcome, checked, bare_checked = outcomes.recv(), checks.recv(), bare_checks.recv()
     unbounded = " without a bound of work" if limits else ""
-    yield from _claims(f"{load}{unbounded}", outcome, checks)
+    yield from _claims(f"{load}{unbounded}", outcome, checked, bare_checked)
 
 
 async def _warm(address: str) -> None:
     channel: Any
     async with grpc.aio.insecure_channel(address) as channel:
-        await channel.unary_unary(f"{PREFIX}GradingService/GradeMath")(next(_mathematics())[1], wait_for_ready=True)
+        await channel.unary_unary(f"{PREFIX}GradingService/GradeMath")(
+            next(_mathematics(seed=1))[1], wait_for_ready=True
+        )
 
 
-def _claims(load: str, outcome: Outcome, checks: Sequence[float]) -> Iterator[Claim]:
-    def times(what: str, seconds: Sequence[float], goal: str) -> Iterator[Claim]:
-        if len(seconds) > 1:
-            cuts = statistics.quantiles(seconds, n=100, method="inclusive")
-            yield Claim(name=f"{load}, {what}, p50", ours=[1000 * cuts[49]], unit="ms", claim=goal)
-            yield Claim(name=f"{load}, {what}, p99", ours=[1000 * cuts[98]], unit="ms", claim=goal)
+def _claims(load: str, outcome: Outcome, checked: Sequence[float], bare_checked: Sequence[float]) -> Iterator[Claim]:
+    def times(what: str, seconds: Sequence[float], claim: str, baseline: Sequence[float] = ()) -> Iterator[Claim]:
+        if len(seconds) < 2:
+            return
+        for name, at in (("p50", 49), ("p99", 98)):
+            ours, theirs = (
+                [1000 * statistics.quantiles(each, n=100, method="inclusive")[at]] if each else []
+                for each in (seconds, baseline)
+            )
+            yield Claim(name=f"{load}, {what}, {name}", ours=ours, baseline=theirs, unit="ms", claim=claim)
 
     yield from times("refusals", outcome.refused, "printed; goal of the p99: 20 ms")
-    yield from times("health checks", checks, "printed; goal of the p99: 50 ms")
+    yield from times("health checks", checked, "printed; goal of the p99: 50 ms", bare_checked)
     yield from times("accepted calls", outcome.accepted, "printed")
     yield from times("time to wait that refusals give", outcome.waits, "printed")
     rate = len(outcome.accepted) / SECONDS
