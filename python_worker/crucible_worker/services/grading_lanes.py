@@ -18,7 +18,7 @@ SLICE_SECONDS = 0.005
 still open, and other calls have their turn.
 
 The event loop begins each slice, so a busy loop is delayed by at most a slice of each thread in a pass. At 50 ms, and
-two threads for long calls, half of the health checks took more than 470 ms next to 50 such calls; now 4 ms.
+two threads for long calls, the median health check took 470 ms under the mixed load of `benchmarks/overload.py`; now 4.
 """
 
 THREADS, LONG_THREADS = 2, 1
