@@ -65,6 +65,9 @@ class WorkerLimits:
     recorded without."""
     max_grading_items: int = 4096
     """Items of a grading call; more are refused."""
+    max_grading_work: int = 65_536
+    """Work in open calls of one method of grading: each answer is one unit, each program or judgement 16, and each KiB
+    of a request one. A call beyond is refused, unless it is alone."""
     max_fanout_chunks: int = 64
     """Chunks of answers that a worker with --fanout has on a Ray cluster at once; more wait."""
     max_model_items: int = 4_096

@@ -35,6 +35,8 @@ __all__ = ["Interceptor"]
 _END: Any = grpc.aio.EOF  # pyright: ignore[reportAttributeAccessIssue] - the stubs lack it
 """The value of a read when there are no more messages."""
 
+_UNBOUNDED = contextlib.nullcontext()
+
 
 class Interceptor(grpc.aio.ServerInterceptor):
     """Logs, error mapping, authentication, admission and deadline around every method."""
@@ -81,10 +83,12 @@ class Interceptor(grpc.aio.ServerInterceptor):
     # Not by gRPC's iterator: that would keep the last message until the garbage collector runs.
     def _with_one(self, inner: Handle, parse: _Parse, method: Method) -> Handle:
         """Receive the single message of a call; its bytes count until the call ends."""
-        calls, limits = self._calls, self._limits
+        calls, limits, bound = self._calls, self._limits, parse.work
         seconds = limits.health_request_seconds if method.service == HEALTH else limits.request_seconds
 
         async def handle(_: object, context: Context) -> Any:
+            if bound is not None:
+                bound.refuse_if_full()
             arrival = calls.alarms.within(seconds)
             try:
                 with arrival:
@@ -96,7 +100,7 @@ class Interceptor(grpc.aio.ServerInterceptor):
                 raise DeadlineExceeded(message, reason=Reason.REQUEST_TOO_SLOW) from None
             if data is _END:
                 raise InvalidField("request", "is missing", reason=Reason.MALFORMED_MESSAGE)
-            with calls.room.working_on(len(data)) as work:
+            with calls.room.working_on(len(data)) as work, _UNBOUNDED if bound is None else bound.taken(data):
                 if parse.counts(len(data)):
                     calls.room.grow(work, await parse.memory_of_elements(data))
                 message = parse(data)
@@ -167,6 +171,8 @@ class _Parse:
     def __init__(self, handler: Any) -> None:
         self._deserialize = handler.request_deserializer
         self._message = _message_of(self._deserialize)
+        self.work = self._deserialize.work if isinstance(self._deserialize, Unparsed) else None
+        """Bounds the work in calls of the method; None if their number alone is bounded."""
 
     def counts(self, size: int) -> bool:
         """Whether the elements of a request of so many bytes are counted first."""

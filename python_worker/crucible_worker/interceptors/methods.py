@@ -11,6 +11,7 @@ import grpc.aio
 from google.protobuf.message import Message
 
 from crucible_bridge.idempotency import without_side_effects
+from crucible_worker.interceptors.work import WorkBound
 
 __all__ = ["HEALTH", "REFLECTION", "WORKER", "Context", "Encoded", "Handle", "Method", "Unparsed"]
 
@@ -35,6 +36,8 @@ class Unparsed:
 
     message: type[Message]
     """What they are; their elements are counted first."""
+    work: WorkBound | None = None
+    """Bounds the work in its calls; None if their number alone is bounded."""
 
     def __call__(self, data: bytes) -> bytes:
         """The bytes themselves."""

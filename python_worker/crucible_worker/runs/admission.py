@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import functools
+import random
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TypeVar
@@ -71,8 +72,8 @@ T = TypeVar("T")
 
 CANCEL_CHECK_SECONDS = 0.01
 """Shortest time between two checks for what callers asked other workers; news of it comes within 20 ms."""
-QUEUE_RETRY_SECONDS = 5.0
-"""Seconds after which a caller may retry when the queue is full."""
+QUEUE_RETRY_SECONDS = 2.5, 5.0
+"""Seconds after which a caller may retry when the queue is full: drawn between them, so that not all come at once."""
 
 _log = structlog.get_logger(__name__)
 DRAIN_RETRY_SECONDS = 1.0
@@ -365,6 +366,8 @@ class Admission:
             if not waited:
                 await self._refuse_written_again(row, request.model)
             return row, True
+        if not waited:
+            self._refuse_if_full()  # at once; and below, as others may have come meanwhile
         request = await self._with_loggers(request, recorded=recorded)
         evaluators = await self.preparer.evaluators(request)
         refuse_without_caller(evaluators, caller)
@@ -398,6 +401,7 @@ class Admission:
         identity, row = await self._find(request)
         if row is not None and await self._is_there(row, again=again):
             return row, True
+        self._refuse_if_full()  # see `_claim`
         request = await self._with_loggers(request)
         evaluators = await self.preparer.evaluators(request)
         refuse_without_caller(evaluators, None)
@@ -582,7 +586,7 @@ class Admission:
                 f"{taken} evaluations run or wait, the limit of max_queued_evaluations is "
                 f"{self._limits.max_queued_evaluations}",
                 reason=Reason.QUEUE_FULL,
-                retry_after=QUEUE_RETRY_SECONDS,
+                retry_after=random.uniform(*QUEUE_RETRY_SECONDS),
             )
 
 

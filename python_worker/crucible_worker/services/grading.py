@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import grpc
+from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 
 from crucible_bridge.codec import code as programs
@@ -32,6 +33,7 @@ from crucible_worker.grading.math.grader import POLICY_VERSION, MathGrader
 from crucible_worker.grading.pool import no_pool
 from crucible_worker.grading.scorers import scorer_of
 from crucible_worker.interceptors.methods import Context
+from crucible_worker.interceptors.work import WorkBound, counted
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs.model_calls import Backends
 from crucible_worker.runs.rubric_calls import ask_rubric
@@ -41,7 +43,10 @@ from crucible_worker.services import registration
 from crucible_worker.services.grading_answers import extracted, extracted_program, finished, judged, noted
 from crucible_worker.services.grading_lanes import Lanes
 
-__all__ = ["GradingService"]
+__all__ = ["HEAVY_ITEM", "GradingService"]
+
+HEAVY_ITEM = 16
+"""A program, or a judgement of a model, is as much work as so many answers."""
 
 T = TypeVar("T")
 
@@ -75,18 +80,30 @@ class GradingService:
         return registration.registered(
             pb.DESCRIPTOR.services_by_name["GradingService"],
             {
-                "GradeMath": registration.over_bytes(self._grade_math),
-                "ExtractAnswer": registration.over_bytes(self._extract_answer),
-                "Score": registration.over_bytes(self._score),
-                "GradeCode": registration.over_bytes(self._grade_code),
-                "ExtractCode": registration.over_bytes(self._extract_code),
-                "GradeRubric": registration.over_bytes(self._grade_rubric),
+                "GradeMath": self._bounded(self._grade_math, pb.GradeMathRequest),
+                "ExtractAnswer": self._bounded(self._extract_answer, pb.ExtractAnswerRequest, "responses"),
+                "Score": self._bounded(self._score, pb.ScoreRequest),
+                "GradeCode": self._bounded(self._grade_code, pb.GradeCodeRequest, weight=HEAVY_ITEM),
+                "ExtractCode": self._bounded(self._extract_code, pb.ExtractCodeRequest, "responses"),
+                "GradeRubric": self._bounded(self._grade_rubric, pb.GradeRubricRequest, weight=HEAVY_ITEM),
             },
         )
 
     def close(self) -> None:
         """End the threads, once no call is open."""
         self._lanes.close()
+
+    def _bounded(
+        self, function: Callable[[bytes, Context], Any], message: type[Message], items: str = "items", weight: int = 1
+    ) -> registration.Registration:
+        """Register a function, with a bound of the work in its calls: they wait for the same children or threads."""
+
+        def register(method: MethodDescriptor) -> grpc.RpcMethodHandler:
+            size_of = counted(message, items, weight, self._limits.max_grading_items)
+            work = WorkBound(method.name, self._limits.max_grading_work, size_of)
+            return registration.over_bytes(function, work=work)(method)
+
+        return register
 
     async def _grade_math(self, data: bytes, context: Context) -> bytes:
         started = time.perf_counter_ns()

@@ -8,17 +8,21 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
-__all__ = ["LARGE_REQUEST_BYTES", "SLICE_SECONDS", "THREADS", "Lanes"]
+__all__ = ["LARGE_REQUEST_BYTES", "LONG_THREADS", "SLICE_SECONDS", "THREADS", "Lanes"]
 
 LARGE_REQUEST_BYTES = 16 * 1024
 """A thread parses requests from this size and serializes their responses: some hundred items take a while."""
 
-SLICE_SECONDS = 0.05
+SLICE_SECONDS = 0.005
 """Seconds, and the rest of the item begun then, that a thread scores or extracts before it checks whether the call is
-still open, and other calls have their turn."""
+still open, and other calls have their turn.
 
-THREADS = 2
-"""Concurrent large calls, for each kind of work."""
+The event loop begins each slice, so a busy loop is delayed by at most a slice of each thread in a pass. At 50 ms, and
+two threads for long calls, the median health check took 470 ms under the mixed load of `benchmarks/overload.py`; now 4.
+"""
+
+THREADS, LONG_THREADS = 2, 1
+"""Concurrent large calls, for each kind of work; and those that score or extract for longer than a slice."""
 
 R = TypeVar("R")
 T = TypeVar("T")
@@ -30,7 +34,7 @@ class Lanes:
     def __init__(self) -> None:
         self._codec = concurrent.futures.ThreadPoolExecutor(THREADS, thread_name_prefix="grading-codec")
         self._short = concurrent.futures.ThreadPoolExecutor(THREADS, thread_name_prefix="grading-short")
-        self._long = concurrent.futures.ThreadPoolExecutor(THREADS, thread_name_prefix="grading-long")
+        self._long = concurrent.futures.ThreadPoolExecutor(LONG_THREADS, thread_name_prefix="grading-long")
 
     def close(self) -> None:
         """End the threads."""

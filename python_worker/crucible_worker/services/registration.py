@@ -15,6 +15,7 @@ from google.protobuf.message_factory import GetMessageClass
 from crucible_bridge.codec import generated
 from crucible_bridge.codec.field_ranges import parsed
 from crucible_worker.interceptors.methods import Context, Unparsed
+from crucible_worker.interceptors.work import WorkBound
 
 __all__ = ["LARGE_REQUEST_BYTES", "Registration", "over_bytes", "over_messages", "over_types", "registered"]
 
@@ -64,16 +65,19 @@ def over_messages(function: Callable[[Any, Any], Any]) -> Registration:
     return register
 
 
-def over_bytes(function: Callable[[Any, Any], Any], *, counted: bool = True) -> Registration:
+def over_bytes(
+    function: Callable[[Any, Any], Any], *, counted: bool = True, work: WorkBound | None = None
+) -> Registration:
     """Register a function of a call's bytes and context: it parses by itself, perhaps in a thread.
 
     Args:
         function: answers the call.
         counted: whether the elements of a request are counted before it gets one; else it bounds them by itself.
+        work: bounds the work in open calls, if `counted`; None if their number alone is bounded.
     """
 
     def register(method: MethodDescriptor) -> grpc.RpcMethodHandler:
-        unparsed = Unparsed(GetMessageClass(method.input_type)) if counted else bytes
+        unparsed = Unparsed(GetMessageClass(method.input_type), work) if counted else bytes
         return _MAKERS[method.client_streaming, method.server_streaming](
             function, request_deserializer=unparsed, response_serializer=bytes
         )

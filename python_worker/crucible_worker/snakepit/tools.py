@@ -172,12 +172,15 @@ class Tools:
         return tool
 
     def _answered(self, tool: Tool, handler: Any) -> Handle:
-        takes_bytes = isinstance(handler.request_deserializer, Unparsed) or handler.request_deserializer is bytes
+        read = handler.request_deserializer
+        bound = read.work if isinstance(read, Unparsed) else None
+        takes_bytes = isinstance(read, Unparsed) or read is bytes
 
         async def handle(asked: Any, context: Any) -> ToolResult:
             arguments, request = await self._read(tool, asked, takes_bytes)
             try:
-                response = await handler.unary_unary(request, context)
+                with contextlib.nullcontext() if bound is None else bound.taken(request):
+                    response = await handler.unary_unary(request, context)
             except BridgeError as error:
                 raise arguments.named(error) from error.__cause__
             return await self._written(tool, arguments, response)

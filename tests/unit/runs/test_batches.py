@@ -8,9 +8,8 @@ import pytest
 
 from crucible_bridge.errors import BackendError, BridgeError, DeadlineExceeded
 from crucible_bridge.types import EmbeddedModel, Problem
-from crucible_worker.runs.batches import Bounds, ask_all, each
+from crucible_worker.runs.batches import ITEMS_A_PASS, Bounds, ask_all, each
 from crucible_worker.runs.calls import GatedModel
-from crucible_worker.runs.turns import ITEMS_A_PASS
 from crucible_worker.testing import ScriptedBackend, ScriptedModel
 
 

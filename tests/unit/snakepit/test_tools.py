@@ -294,6 +294,22 @@ async def test_tools_are_admitted_like_calls():
         assert (await run(tools, "get_info")).value["worker"]["calls"] == 0
 
 
+async def test_the_work_of_tools_is_bounded_like_that_of_calls():
+    """A tool of grading with more work than may be open is refused while another one waits."""
+    items = [{"response": "Air scatters blue light.", "question": "Why is the sky blue?"}] * 2
+    asked = {"judge": f"embedded:{MODEL}", "items": items, "criteria": [{"name": "right", "description": "Is it?"}]}
+    model = ScriptedModel(fault=lambda call: STALL)
+    async with tools_of(model, max_grading_work=40) as tools:
+        waiting = asyncio.ensure_future(run(tools, "grade_rubric", **asked))
+        async with asyncio.timeout(30):
+            while not model.calls:
+                await asyncio.sleep(0.001)
+        with pytest.raises(ResourceExhausted) as error:
+            await run(tools, "grade_rubric", **asked)
+        assert (error.value.reason, error.value.retryable) == ("TOO_MANY_CALLS", True)
+        waiting.cancel()
+
+
 async def test_a_drain_ends_what_waits(tmp_path: Any):
     """A worker that drains ends streams and calls of tools, and refuses new ones."""
     settings = Settings(port=0, state_dir=tmp_path, grading_processes=0).validate()

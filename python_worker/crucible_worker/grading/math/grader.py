@@ -27,6 +27,7 @@ from crucible_worker.grading.extract import extract, spoken
 from crucible_worker.grading.math import chosen, literal
 from crucible_worker.grading.math.judging import Judgement, Question, give_up, judge, prove, search, whole_of
 from crucible_worker.grading.pool import CLOCK_FACTOR, MAX_DEATHS, SLOW_SECONDS, GradingPool
+from crucible_worker.turns import Turns
 
 __all__ = ["MAX_TARGETS", "POLICY_VERSION", "Labelled", "MathGrader", "MathOptions", "graded_alone"]
 
@@ -38,7 +39,8 @@ CACHED_ENTRIES, CACHED_CHARS = 65_536, 8 * 1024 * 1024
 """Cached questions with their results, and their total characters."""
 
 _MAX_CACHED_QUESTION = 2_000  # characters; longer ones are rarely repeated
-_YIELD_ITEMS = 200  # after so many, a millisecond or two, other tasks of the event loop run
+# Items in a pass of the event loop, of all calls together: a millisecond or two. A call has a part of them at a time.
+_ITEMS_A_PASS, _ITEMS_A_TURN = 200, 50
 _WHOLE = "whole"
 
 MAX_ROUNDING_DIGITS = bounds.MATH_POLICY_ROUNDING_DIGITS_MOST
@@ -101,6 +103,7 @@ class MathGrader:
         self._pool = pool
         self._policy = _DEFAULTS if policy is None else policy
         self._cache: Cache[Question, Judgement] = Cache(max_entries=CACHED_ENTRIES, max_size=CACHED_CHARS)
+        self._turns = Turns(_ITEMS_A_PASS)
         self._log = structlog.get_logger("crucible_worker.grading")
 
     async def grade(self, response: str, targets: Sequence[str], choices: Sequence[str] = ()) -> base.Grade:
@@ -123,8 +126,8 @@ class MathGrader:
         asked: dict[Question, list[tuple[int, _Reading]]] = {}
         searched = await self._searched(items)
         for index, item in enumerate(items):
-            if index % _YIELD_ITEMS == _YIELD_ITEMS - 1:
-                await asyncio.sleep(0)
+            if index % _ITEMS_A_TURN == 0:
+                await self._turns.take(min(_ITEMS_A_TURN, len(items) - index))
             reading = _read(item, policy, searched.get(index))
             if isinstance(reading, Grade):
                 grades[index] = reading
@@ -133,7 +136,9 @@ class MathGrader:
             else:
                 asked.setdefault(reading.question, []).append((index, reading))
         found = await self._judged(list(asked)) if asked else []
-        for (question, askers), answer in zip(asked.items(), found):
+        for index, ((question, askers), answer) in enumerate(zip(asked.items(), found)):
+            if index % _ITEMS_A_TURN == 0:
+                await self._turns.take(min(_ITEMS_A_TURN, len(found) - index))
             if answer.lasting:
                 self._keep(question, answer.judgement)
             for index, reading in askers:
@@ -181,13 +186,14 @@ class MathGrader:
             answers = await self._pool.map(judge, questions, _weight)
         except BridgeError as error:
             return [_failed(error)] * len(questions)
-        return await asyncio.gather(*(self._settled(answer) for answer in answers))
+        found = list(map(self._found, answers))
+        pending = [index for index, each in enumerate(found) if each.judgement.pending]
+        for index, settled in zip(pending, await asyncio.gather(*(self._settled(found[index]) for index in pending))):
+            found[index] = settled
+        return found
 
-    async def _settled(self, answer: Answer) -> _Found:
-        """The result of a reply of `judge`, after a proof if one is needed."""
-        found = self._found(answer)
-        if not found.judgement.pending:
-            return found
+    async def _settled(self, found: _Found) -> _Found:
+        """The result of a question that needs a proof."""
         try:
             proof = await self._pool.run(prove, found.judgement.pending)
             settled = self._found(proof)
@@ -196,7 +202,7 @@ class MathGrader:
                 settled = _without_proof(self._found(left), settled)
         except BridgeError as error:
             return _failed(error)
-        return dataclasses.replace(settled, duration_ns=answer.duration_ns + settled.duration_ns)
+        return dataclasses.replace(settled, duration_ns=found.duration_ns + settled.duration_ns)
 
     def _found(self, answer: Answer) -> _Found:
         if answer.error:

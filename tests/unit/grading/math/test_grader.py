@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
@@ -15,7 +16,8 @@ from crucible_worker.declared_options import schema_of
 from crucible_worker.grading.children import Answer
 from crucible_worker.grading.direct import MAX_INLINE_CHARS, MAX_TEXT_BYTES
 from crucible_worker.grading.fanout.graders import math_grader_of
-from crucible_worker.grading.math.grader import MAX_TARGETS, MathGrader, MathOptions
+from crucible_worker.grading.math import literal
+from crucible_worker.grading.math.grader import _ITEMS_A_PASS, _ITEMS_A_TURN, MAX_TARGETS, MathGrader, MathOptions
 from crucible_worker.grading.math.judging import WHOLE_MARGIN, Judgement, Question, give_up, judge, prove, search
 from crucible_worker.grading.options import checked_options
 from crucible_worker.grading.pool import GradingPool
@@ -360,3 +362,26 @@ async def test_a_fault_of_the_pool_stays_what_it_is() -> None:
     assert grade.problem is not None
     assert (grade.verdict, grade.problem.reason, grade.problem.retryable) == (Verdict.ERROR, "GRADING_POOL", True)
     assert grade.reason == "no child answers"
+
+
+async def test_calls_share_the_passes_of_the_event_loop(monkeypatch: pytest.MonkeyPatch):
+    """However many calls are open, few items are read in one pass, so that a health check waits for no more."""
+    passes, read_in = 0, collections.Counter[int]()
+    literally = literal.literally
+
+    def counted(*order: Any) -> Verdict | None:
+        read_in[passes] += 1
+        return literally(*order)
+
+    monkeypatch.setattr(literal, "literally", counted)
+    grader = MathGrader(cast("GradingPool", ScriptedPool()))
+    items = [GradeItem(answer="1", targets=("1",))] * 210
+    grading = asyncio.gather(*(grader.grade_batch(items) for _ in range(40)))
+    while not grading.done():
+        await asyncio.sleep(0)
+        passes += 1
+
+    assert {grade.verdict for grades in await grading for grade in grades} == {Verdict.CORRECT}
+    assert read_in.total() == 40 * 210
+    # The turn that reaches the limit is the last of its pass; renewal and turns may fall into one pass of this test.
+    assert max(read_in.values()) <= 2 * (_ITEMS_A_PASS + _ITEMS_A_TURN)

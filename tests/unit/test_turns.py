@@ -3,8 +3,8 @@
 import asyncio
 import itertools
 
-from crucible_worker.runs.batches import each
-from crucible_worker.runs.turns import ITEMS_A_PASS, Turns
+from crucible_worker.runs.batches import ITEMS_A_PASS, each
+from crucible_worker.turns import Turns
 
 COUNT = 50 * ITEMS_A_PASS
 
@@ -35,7 +35,7 @@ async def test_a_pass_of_the_loop_has_few_items():
 
 async def test_a_cancelled_item_takes_no_turn():
     """Those behind it begin all the same."""
-    turns = Turns()
+    turns = Turns(ITEMS_A_PASS)
     waiting = [asyncio.create_task(turns.take()) for _ in range(4 * ITEMS_A_PASS)]
     await asyncio.sleep(0)
     for task in waiting[ITEMS_A_PASS : 3 * ITEMS_A_PASS]:
@@ -43,3 +43,20 @@ async def test_a_cancelled_item_takes_no_turn():
     await asyncio.wait_for(asyncio.gather(*waiting, return_exceptions=True), 30)
     assert [task.cancelled() for task in waiting].count(True) == 2 * ITEMS_A_PASS
     await asyncio.wait_for(turns.take(), 30)
+
+
+async def test_a_turn_of_many_items_is_the_last_of_its_pass():
+    """Items count, not turns: no turn begins in a pass that has its items."""
+    turns, passes, begun = Turns(10), 0, []
+
+    async def take(items: int) -> None:
+        await turns.take(items)
+        begun.append(passes)
+
+    taking = asyncio.gather(*(take(items) for items in (4, 4, 4, 10, 1, 9)))
+    while not taking.done():
+        await asyncio.sleep(0)
+        passes += 1
+
+    # The third reaches ten; the fourth has a pass, and the last two share one.
+    assert begun[0] == begun[1] == begun[2] < begun[3] < begun[4] == begun[5]
