@@ -31,6 +31,7 @@ from crucible_bridge.types import (
     EvaluateRequest,
     EvaluationPlan,
     EvaluationState,
+    Grade,
     Limits,
     PlannedEvaluation,
     Sample,
@@ -40,29 +41,31 @@ from crucible_bridge.types import (
 from tests.postgres_server import PostgresServer
 from tests.robustness.evidence import bits, log_of, request
 from tests.robustness.harness import LOCK_FILES, WorkerProcess, Workshop, workshop
-from tests.robustness.history import FINAL, Call, Ended, History, Reading, Reference, comparable
+from tests.robustness.history import FINAL, NOT_GRADED, Call, Ended, History, Reading, Reference, comparable
 from tests.robustness.replicas_kit import Replica, replicas
 
 __all__ = ["record"]
 
 PLACES = 2
 """Workers at once; one that is killed is replaced in its place."""
-CALLERS = 6
+CALLERS = 10
 DISTURBERS = 2
 """Faults at once, at most: each at another worker, or elsewhere."""
 LATENCY = 0.03
 """Of a model call, seconds."""
 SAMPLES = 40
 CONCURRENCY = 3
-UNFINISHED = 6
+UNFINISHED = 10
 """Evaluations begun and not known to have ended, at most."""
 DEADLINE_MS = 4_000
 OUTAGE_SECONDS = (600.0, 2.0)
 """How long an evaluation waits for a model, in some runs: longer than each outage, or shorter."""
-PATIENCE_SECONDS = 15.0
+PATIENCE_SECONDS = 8.0
 """For a call."""
 SETTLE_SECONDS = 240.0
 """After the last fault, until everything has ended."""
+READ_SECONDS = 60.0
+"""For the whole log, at the end."""
 CALM_SECONDS = 0.05
 FAULT_SECONDS = (0.2, 4.0)
 """How long a fault lasts."""
@@ -72,7 +75,9 @@ DESCRIPTORS = (3, 400)
 """Open files that a worker may have meanwhile: fewer than it has, or a few more."""
 DAY = 24 * 60 * 60
 CLOCKS = (-2 * DAY, 3600, 40 * DAY)
-"""How far a clock is ahead, seconds."""
+"""How far a wrong clock is ahead, seconds."""
+WRONG_CLOCKS = 0.2
+"""Share of the workers with a wrong clock."""
 RUN = "run"
 PAIRS: Sequence[tuple[str, str, Verdict]] = (
     ("1/2", "0.5", Verdict.CORRECT),
@@ -181,6 +186,7 @@ class Traffic:
         self.history = history
         self.faults: list[str] = []
         self._places: list[WorkerProcess] = []
+        self._spares: list[WorkerProcess] = []
         self._lives = [0] * PLACES
         self._busy = [asyncio.Lock() for _ in range(PLACES)]
         self._elsewhere = asyncio.Lock()
@@ -198,7 +204,9 @@ class Traffic:
 
     async def run(self, seconds: float) -> None:
         """Call and disturb for so long; then end the faults, and wait until everything has come to its end."""
-        self._places = [await self._launch(place).ready() for place in range(PLACES)]
+        first = [self._launch(place) for place in range(PLACES)]
+        self._spares = [self._launch(place) for place in range(PLACES)]
+        self._places = [await worker.ready() for worker in first]
         async with asyncio.TaskGroup() as tasks:
             calling = [tasks.create_task(self._call()) for _ in range(CALLERS)]
             reading = [tasks.create_task(self._read(f"subscriber {number}")) for number in range(PLACES)]
@@ -212,10 +220,19 @@ class Traffic:
 
     # Faults.
 
-    def _launch(self, place: int, *, standby: bool = False) -> WorkerProcess:
+    def _launch(self, place: int) -> WorkerProcess:
+        """A worker that stands by; some have a wrong clock."""
+        shop, rng = self._shop, self._rng
         if self._server is not None:
-            self._shop.state_dir = self._shop.folder / f"machine-{place}"
-        return self._shop.launch(standby=standby)
+            shop.state_dir = shop.folder / f"machine-{place}"
+        shop.clock_ahead_seconds, shop.environment = 0.0, {}
+        if rng.random() < WRONG_CLOCKS:
+            ahead = rng.choice(CLOCKS)
+            if self._faketime is not None and rng.random() < 0.5:
+                shop.environment = {"LD_PRELOAD": self._faketime, "FAKETIME": f"{ahead:+d}s"}
+            else:
+                shop.clock_ahead_seconds = ahead
+        return shop.launch(standby=True)
 
     async def _disturb(self) -> None:
         """One fault after the other."""
@@ -227,7 +244,6 @@ class Traffic:
             "unwritable": self._unwritable,
             "no descriptors": self._no_descriptors,
             "lost locks": self._lost_locks,
-            "wrong clock": self._wrong_clock,
         }
         elsewhere: dict[str, Callable[[], Awaitable[None]]] = {
             "data file": self._damage_file,
@@ -258,11 +274,12 @@ class Traffic:
                 await self._over.wait()
 
     async def _replace(self, place: int, end: Callable[[WorkerProcess], Awaitable[None]]) -> None:
-        """End the worker of a place, and start another one there."""
-        spare, old = self._launch(place, standby=True), self._places[place]
+        """End the worker of a place, and let the one that stands by begin there."""
+        old = self._places[place]
         await end(old)
         self._lives[place] += 1
-        self._places[place] = await spare.ready()
+        self._places[place] = await self._spares[place].ready()
+        self._spares[place] = self._launch(place)
         await old.close()
 
     async def _kill(self, place: int) -> None:
@@ -303,18 +320,6 @@ class Traffic:
         folder = self._shop.state_dir if self._server is None else self._shop.folder / f"machine-{place}"
         for name in self._rng.sample(LOCK_FILES, self._rng.randint(1, len(LOCK_FILES))):
             (folder / name).unlink(missing_ok=True)
-
-    async def _wrong_clock(self, place: int) -> None:
-        """A worker of a wrong clock, until its place is taken by the next one."""
-        ahead = self._rng.choice(CLOCKS)
-        if self._faketime is not None and self._rng.random() < 0.5:
-            self._shop.environment = {"LD_PRELOAD": self._faketime, "FAKETIME": f"{ahead:+d}s"}
-        else:
-            self._shop.clock_ahead_seconds = ahead
-        try:
-            await self._kill(place)
-        finally:
-            self._shop.clock_ahead_seconds, self._shop.environment = 0.0, {}
 
     async def _damage_file(self) -> None:
         """The data file is truncated, written in two pieces, and written again as it was."""
@@ -554,7 +559,7 @@ class Traffic:
         async def made(bridge: Bridge) -> dict[str, float]:
             items = [(target, answer) for target, answer, _ in pairs]
             answer = await bridge.grading.grade_math(items, timeout=PATIENCE_SECONDS)
-            return {str(index): _number(grade.verdict) for index, grade in enumerate(answer.grades)}
+            return {str(index): _graded(grade) for index, grade in enumerate(answer.grades)}
 
         expected = {str(index): _number(verdict) for index, (_, _, verdict) in enumerate(pairs)}
         await self._ask("grade", "", made, expected=expected)
@@ -673,19 +678,26 @@ class Traffic:
         # A worker that hears of a commit a moment later has shown less.
         end = max((one[0].evaluation.last_sequence for one in self.history.ended.values()), default=0)
         log: list[Event] = []
-        async with asyncio.timeout(PATIENCE_SECONDS):
+        async with asyncio.timeout(READ_SECONDS):
             while not log or log[-1].sequence < end:
                 log = await log_of(self._places[0].bridge)
         self.history.log = log
         for reader, identity in [*self._positions]:
             if not identity:
-                async with asyncio.timeout(PATIENCE_SECONDS):
+                async with asyncio.timeout(READ_SECONDS):
                     while self._positions[reader, ""][0] < end:
                         await self._stream(
                             reader, "", lambda b, after, log: b.telemetry.subscribe(after, log, until_now=True)
                         )
         # Notes of calls may have been written since.
         self.history.log = await log_of(self._places[0].bridge)
+
+
+def _graded(grade: Grade) -> float:
+    """The verdict of a grade; a grader that cannot be asked now is no wrong one."""
+    if grade.problem is not None and grade.problem.retryable:
+        return NOT_GRADED
+    return _number(grade.verdict)
 
 
 def _number(verdict: Verdict) -> float:
