@@ -49,6 +49,7 @@ SECONDS, WHOLE_SECONDS = 180.0, 1800.0
 """Of calls and faults, by `make test-history` and by `make torture`."""
 FOUND: Mapping[int, str] = {
     1298895676: "a worker without free descriptors called a data file unreadable, and failed an evaluation as by a bug",
+    2876891065: "a journal that could be written again during a drain left a traceback in the log",
     1873280391: "a worker whose clock was 40 days ahead put an evaluation off for 40 days after an outage",
 }
 """What seeds have found: `make torture` runs each of them again."""
