@@ -47,7 +47,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check test-elixir test-pages test-tinker test-inspect test-loggers test-postgres test-clusters test-every-eval-ever test-floors lint docs vendor pictures generate generate-elixir bench bench-lm-eval torture fuzz serve clean
+.PHONY: help demo test check test-elixir test-pages test-tinker test-inspect test-loggers test-postgres test-history test-clusters test-every-eval-ever test-floors lint docs vendor pictures generate generate-elixir bench bench-lm-eval torture fuzz serve clean
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 22
@@ -72,7 +72,7 @@ demo: $(DEMO_READY) ## evaluate the embedded checkpoints, live; OUTPUT=DIR takes
 	$(BIN)/crucible-worker demo --output $(OUTPUT)
 
 # A worker whose clock is wrong as a whole needs libfaketime (apt install libfaketime); without it two tests are skipped.
-test: lint ## lint, then every test but torture, test-postgres, test-clusters, test-tinker, test-inspect, test-loggers and test-elixir; PROCESSES=N of them at once
+test: lint ## lint, then every test but torture, test-postgres, test-history, test-clusters, test-tinker, test-inspect, test-loggers and test-elixir; PROCESSES=N of them at once
 	$(BIN)/pytest --numprocesses=$(PROCESSES) --dist=worksteal
 
 check: $(READY) ## lint, types and tests of what git says is not committed, or of FILES="a.py b.py"
@@ -113,8 +113,11 @@ POSTGRES_TESTS := $(addprefix tests/service/test_evaluation_,bad_input.py drain.
 	tests/robustness/test_subscribers.py
 
 test-postgres: $(READY) ## a journal in PostgreSQL: its own tests, then those of workers on it; needs its server (apt install postgresql)
-	$(BIN)/pytest -m "postgres and not torture" --numprocesses=$(PROCESSES) --dist=worksteal
+	$(BIN)/pytest -m "postgres and not torture and not history" --numprocesses=$(PROCESSES) --dist=worksteal
 	TEST_JOURNAL=postgres $(BIN)/pytest $(POSTGRES_TESTS) --numprocesses=$(PROCESSES) --dist=worksteal
+
+test-history: $(READY) ## random calls and faults for 3 minutes, in SQLite and in PostgreSQL; HISTORY_SEED and HISTORY_SECONDS change a run
+	$(BIN)/pytest -m history -s -o faulthandler_timeout=$(SECONDS)
 
 # The tests of a module share a cluster.
 test-clusters: $(READY) ## grading on real Ray clusters whose nodes die, and models behind `transformers serve`

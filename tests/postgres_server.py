@@ -9,6 +9,7 @@ import pwd
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -19,6 +20,13 @@ __all__ = ["PostgresServer", "programs", "running_server"]
 
 _START_SECONDS = 60.0
 _FOLDERS = "/usr/lib/postgresql"
+# In the child, as `subprocess` would fork for another user: a process in which gRPC is at work may not survive that.
+_AS_USER = """import os, sys
+user, group = map(int, sys.argv[1:3])
+os.setgroups(())
+os.setgid(group)
+os.setuid(user)
+os.execv(sys.argv[3], sys.argv[3:])"""
 
 
 def programs() -> Path | None:
@@ -49,18 +57,17 @@ class PostgresServer:
         self._of_folders: dict[Path, str] = {}
         self._process: subprocess.Popen[Any] | None = None
         # PostgreSQL refuses to run as root.
-        self._as: dict[str, Any] = {}
+        self._as: list[str] = []
         if os.getuid() == 0:
             user = pwd.getpwnam("postgres")
             os.chown(folder, user.pw_uid, user.pw_gid)
-            self._as = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
+            self._as = [sys.executable, "-c", _AS_USER, str(user.pw_uid), str(user.pw_gid)]
         options = ["--auth=trust", "--username=postgres", "--encoding=UTF8", "--locale=C.UTF-8", "--no-sync"]
         subprocess.run(
-            [self._bin / "initdb", f"--pgdata={folder / 'data'}", *options],
+            [*self._as, self._bin / "initdb", f"--pgdata={folder / 'data'}", *options],
             check=True,
             capture_output=True,
             cwd=folder,
-            **self._as,
         )
 
     def start(self) -> None:
@@ -71,6 +78,7 @@ class PostgresServer:
         with log:
             process = self._process = subprocess.Popen(
                 [
+                    *self._as,
                     self._bin / "postgres",
                     "-D",
                     self._folder / "data",
@@ -81,7 +89,6 @@ class PostgresServer:
                 stdout=log,
                 stderr=log,
                 cwd=self._folder,
-                **self._as,
             )
         until = time.monotonic() + _START_SECONDS
         while True:

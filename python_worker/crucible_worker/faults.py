@@ -1,19 +1,37 @@
-"""A failure that the worker did not foresee: the log has its traceback under an id, and the caller receives that id."""
+"""A failure that the worker did not foresee: the log has its traceback under an id, and the caller receives that id.
+
+A lack of descriptors or memory is no bug, and passes: `shortage` recognizes it.
+"""
 
 from __future__ import annotations
 
+import errno
 import secrets
 import traceback
 from typing import Any
 
-__all__ = ["MAX_FAILURES", "Failures", "logged", "with_id"]
+from crucible_bridge.errors import ResourceExhausted
+
+__all__ = ["MAX_FAILURES", "Failures", "logged", "shortage", "with_id"]
 
 MAX_FAILURES = 100
 """Different failures that `Failures` keeps apart; further ones count as one."""
+_SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
+"""Errors of the system that pass when other work of the process or the machine has ended."""
+
+
+def shortage(error: BaseException) -> ResourceExhausted | None:
+    """What a caller receives if an error says that the process or the machine lacks descriptors or memory; else None.
+
+    Any code that opens a file may raise one, an import among them. The same call may succeed later.
+    """
+    if not isinstance(error, OSError) or error.errno not in _SHORTAGES:
+        return None
+    return ResourceExhausted(f"the worker lacks a resource of its machine: {error.strerror}")
 
 
 def logged(log: Any, event: str, error: BaseException | None = None, **facts: Any) -> str:
-    """Write a failure to the log, with its traceback if there is one.
+    """Write a failure to the log, with its traceback if there is one and the cause is no shortage.
 
     The text of an error may contain model output or a path, so a caller receives the id alone.
 
@@ -27,7 +45,10 @@ def logged(log: Any, event: str, error: BaseException | None = None, **facts: An
         The error id: 16 hexadecimal digits.
     """
     error_id = secrets.token_hex(8)
-    log.error(event, error_id=error_id, exc_info=error, **facts)
+    if error is not None and (lacking := shortage(error)) is not None:
+        log.error(event, error_id=error_id, problem=lacking.message, **facts)
+    else:
+        log.error(event, error_id=error_id, exc_info=error, **facts)
     return error_id
 
 

@@ -173,6 +173,8 @@ class Workshop:
     """Where the journal lies."""
     journal: str | None = None
     """The URL of the journal's database, where the state directory has none."""
+    servers: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Base URLs of OpenAI-compatible servers that the workers use, by name."""
     share_work: bool = False
     """Whether workers run parts of each other's evaluations."""
     resume_interrupted: bool = False
@@ -193,6 +195,7 @@ class Workshop:
             "state_dir": str(self.state_dir),
             "journal": self.journal or database_of(self.state_dir),
             "share_work": self.share_work,
+            "servers": dict(self.servers),
             "resume_interrupted": self.resume_interrupted,
             "data_roots": list(map(str, self.data_roots)),
             "inspect_roots": list(map(str, self.inspect_roots)),

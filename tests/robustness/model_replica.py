@@ -1,7 +1,8 @@
 """A replica of a model server, as a process: `python -m tests.robustness.model_replica PORT READY RECORD SECONDS`.
 
 It listens at the port (0: any free one), writes its base URL to READY, a line with the prompt to RECORD for each
-request that it answers, and answers in upper case after so many seconds, eight requests at once.
+request that it answers, and answers in upper case after so many seconds, eight requests at once. While there is a file
+READY.refusing it answers 503.
 """
 
 import asyncio
@@ -15,13 +16,15 @@ SLOTS = 8
 
 async def main(port: int, ready: Path, record: Path, seconds: float) -> None:
     """Serve until the process is ended."""
-    slots = asyncio.Semaphore(SLOTS)
+    slots, refusing = asyncio.Semaphore(SLOTS), ready.with_suffix(".refusing")
 
     async def answer(request: web.Request) -> web.Response:
         body = await request.json()
         prompt = body["prompt"] if "prompt" in body else body["messages"][-1]["content"]
         async with slots:
             await asyncio.sleep(seconds)
+        if refusing.exists():
+            return web.json_response({"error": {"message": "no", "type": "unavailable", "code": None}}, status=503)
         with record.open("a") as file:
             file.write(f"{prompt}\n")
         said = {"text": prompt.upper(), "message": {"role": "assistant", "content": prompt.upper()}}

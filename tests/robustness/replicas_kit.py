@@ -6,7 +6,7 @@ import contextlib
 import socket
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
 from tests.robustness.harness import count_lines, until
@@ -44,6 +44,16 @@ class Replica:
         command = [sys.executable, "-m", "tests.robustness.model_replica", *map(str, arguments)]
         self._process = subprocess.Popen(command)
         await until(self._ready.exists, WAIT_SECONDS)
+
+    @contextlib.contextmanager
+    def refusing(self) -> Iterator[None]:
+        """It answers 503 meanwhile."""
+        refusing = self._ready.with_suffix(".refusing")
+        refusing.touch()
+        try:
+            yield
+        finally:
+            refusing.unlink()
 
     def kill(self) -> None:
         """Kill it, as a machine that loses its power."""

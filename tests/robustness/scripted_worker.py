@@ -1,18 +1,21 @@
 """A worker whose models follow a script, as the whole of a process: `python scripted_worker.py CONFIGURATION`.
 
 The configuration is JSON: `ready_file`, `state_dir`, `journal`, `share_work`, `data_roots`, `inspect_roots`,
-`log_dir` and `limits` as settings of a worker, and `models`, which gives each model by name with the fields of
-`ScriptedModel` that JSON can hold. A model with `hold_gil` writes to its `call_file`, then waits for ever in C
-without releasing the GIL. With `standby` the worker does not begin before it has read a line: all that an interpreter
-has to import is done by then. With `clock_ahead_seconds` the machine's clock is wrong, for this process.
+`log_dir` and `limits` as settings of a worker, `servers` with the base URLs of OpenAI-compatible servers by name, and
+`models`, which gives each model by name with the fields of `ScriptedModel` that JSON can hold. A model with `hold_gil`
+writes to its `call_file`, then waits for ever in C without releasing the GIL. With `standby` the worker does not begin
+before it has read a line: all that an interpreter has to import is done by then. With `clock_ahead_seconds` the
+machine's clock is wrong, for this process.
 """
 
 import ctypes
 import dataclasses
+import importlib
 import json
 import signal
 import sys
 import time
+import types
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -52,13 +55,39 @@ def main(configuration: dict[str, Any]) -> int:
         limits=WorkerLimits(**configuration["limits"]),
     ).validate()
     models = {name: _model(**fields) for name, fields in configuration["models"].items()}
-    return serve(settings, build=scripted_build(models))
+    servers: dict[str, str] = configuration.get("servers") or {}
+    return serve(settings, build=_build_with_servers(models, servers) if servers else scripted_build(models))
+
+
+def _build_with_servers(models: dict[str, ScriptedModel], servers: dict[str, str]) -> Any:
+    # This script also starts workers of the release before, which need not have all of these.
+    from crucible_bridge.types import EmbeddedModel, OpenAIModel
+    from crucible_worker.backends.openai.backend import OpenAIBackend
+    from crucible_worker.backends.openai.servers import OpenAIServer
+    from crucible_worker.server.parts import Parts, build_with
+    from crucible_worker.testing import ScriptedBackend
+
+    scripted = ScriptedBackend(models)
+
+    async def build(settings: Settings) -> Parts:
+        reached = tuple(OpenAIServer(name=name, base_url=url) for name, url in servers.items())
+        openai = OpenAIBackend(reached, settings.environment)
+        return await build_with(
+            settings,
+            backends={EmbeddedModel: scripted, OpenAIModel: openai},
+            infos=lambda: (scripted.info(), openai.info()),
+        )
+
+    return build
 
 
 def _put_clock_ahead(seconds: float) -> None:
     right, right_ns = time.time, time.time_ns
     time.time = lambda: right() + seconds
     time.time_ns = lambda: right_ns() + int(seconds * 1e9)
+    # gRPC subtracts this clock from a deadline by its own one: a machine's wrong clock is wrong for both.
+    cygrpc: Any = importlib.import_module("grpc._cython.cygrpc")
+    cygrpc.time = types.SimpleNamespace(time=right)
 
 
 class _HoldingModel(ScriptedModel):

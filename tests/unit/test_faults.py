@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 import pytest
 import structlog
 from structlog.testing import LogCapture
 
-from crucible_worker.faults import MAX_FAILURES, Failures
+from crucible_bridge.reasons import Reason
+from crucible_worker.faults import MAX_FAILURES, Failures, logged, shortage
 
 
 @pytest.fixture
@@ -72,3 +74,25 @@ def test_what_is_kept_is_bounded(log: tuple[Any, list[Any]]) -> None:
         failures.logged(logger, "evaluator_failed", None, what=f"gave {number}")
 
     assert len(lines) == MAX_FAILURES + 1
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS])
+def test_a_lack_of_a_resource_is_retryable_and_has_no_traceback(log: tuple[Any, list[Any]], number: int) -> None:
+    """Descriptors or memory that the machine lacks are no bug: the caller may try again."""
+    logger, lines = log
+    error = OSError(number, "there is none")
+
+    lacking = shortage(error)
+    error_id = logged(logger, "sample_failed", error)
+
+    assert lacking is not None
+    assert (lacking.reason, lacking.retryable) == (Reason.RESOURCE_EXHAUSTED, True)
+    (line,) = lines
+    assert (line["error_id"], "exc_info" in line) == (error_id, False)
+    assert line["problem"] == "the worker lacks a resource of its machine: there is none"
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EACCES, "no"), OSError(), ValueError("no")])
+def test_other_errors_are_no_lack(error: Exception) -> None:
+    """A file that may not be read, or a bug, stays what it is."""
+    assert shortage(error) is None

@@ -11,7 +11,7 @@ import structlog
 
 from crucible_bridge.errors import BridgeError, InternalError
 from crucible_bridge.status import to_status
-from crucible_worker.faults import logged
+from crucible_worker.faults import logged, shortage
 from crucible_worker.interceptors.methods import Context, Handle
 from crucible_worker.telemetry.logging import bind_contextvars
 
@@ -35,8 +35,12 @@ def mapped(inner: Handle) -> Handle:
             bind_contextvars(reason=error.reason)  # for the line that tells how the call ended
             status = to_status(error)
         except Exception as error:
-            error_id = logged(log, "unexpected_error", error)
-            status = to_status(InternalError(f"internal error {error_id}", metadata={"error_id": error_id}))
+            if (lacking := shortage(error)) is not None:
+                bind_contextvars(reason=lacking.reason)
+                status = to_status(lacking)
+            else:
+                error_id = logged(log, "unexpected_error", error)
+                status = to_status(InternalError(f"internal error {error_id}", metadata={"error_id": error_id}))
         return await context.abort(*status)
 
     return handle

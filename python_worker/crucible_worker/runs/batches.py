@@ -14,7 +14,7 @@ from crucible_bridge.problems import at_field, problem_of
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ModelRef, Problem, Usage
 from crucible_worker.backends.base import Backend, Model
-from crucible_worker.faults import logged
+from crucible_worker.faults import logged, shortage
 from crucible_worker.runs.calls import CallGate, GatedModel
 from crucible_worker.turns import Turns
 
@@ -180,5 +180,7 @@ async def _answer(ask: Ask[Q, R], index: int, question: Q | Problem, seconds: fl
 
 
 def _problem_of_bug(error: Exception, index: int) -> Problem:
+    if (lacking := shortage(error)) is not None:
+        return problem_of(lacking)
     error_id = logged(_log, "item_failed", error, index=index)
     return Problem(reason=Reason.INTERNAL, message=f"internal error {error_id}")

@@ -11,7 +11,7 @@ from crucible_bridge.errors import BridgeError
 from crucible_bridge.problems import problem_of
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Problem
-from crucible_worker.faults import logged, with_id
+from crucible_worker.faults import logged, shortage, with_id
 from crucible_worker.runs.journal import JournalUnavailable
 
 __all__ = ["INTERRUPTS", "Ending", "Stopped", "stopped_by"]
@@ -54,5 +54,8 @@ def stopped_by(error: BaseException) -> Stopped:
     """The end of an attempt by an error of its own work; a bug of the worker is logged."""
     if isinstance(error, BridgeError):
         return Stopped(Ending.JOURNAL if isinstance(error, JournalUnavailable) else Ending.FAULT, problem_of(error))
+    if (lacking := shortage(error)) is not None:
+        _log.warning("evaluation_failed", reason=lacking.reason, problem=lacking.message)
+        return Stopped(Ending.FAULT, problem_of(lacking))
     message = with_id(f"{type(error).__name__} in the worker", logged(_log, "evaluation_failed", error))
     return Stopped(Ending.FAULT, Problem(reason=Reason.INTERNAL, message=message))

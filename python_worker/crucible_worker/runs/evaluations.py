@@ -674,8 +674,15 @@ class Evaluations:
     def _writable_changed(self, writable: bool) -> None:
         _log.warning("journal_writable" if writable else "journal_unwritable")
         if writable:
-            self._keep("interruptions", self._reaper.reap_all)
+            self._keep("interruptions", self._reap)
         self.on_writable_change(writable)
+
+    async def _reap(self) -> None:
+        """Write what could not be written before; if it cannot now either, a later call or worker writes it."""
+        try:
+            await self._reaper.reap_all()
+        except JournalUnavailable as error:
+            _log.warning("interruptions_not_written", reason=error.reason)
 
 
 def _log_failed_beat(beat: asyncio.Future[None]) -> None:

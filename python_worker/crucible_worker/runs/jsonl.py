@@ -24,6 +24,7 @@ from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound, P
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import MalformedRow, RowReader, Sample, kind_of
 from crucible_worker.below_roots import LeadsOut, find_below
+from crucible_worker.faults import shortage
 from crucible_worker.parsing import parts_of, uncollected, written
 from crucible_worker.runs.text_files import text_file
 
@@ -136,6 +137,8 @@ def read_lines(
         with path.open("rb") as opened, text_file(opened, field) as file:
             yield from _records(file, field, rows, go_on)
     except OSError as error:
+        if (lacking := shortage(error)) is not None:
+            raise lacking from error
         raise PermissionDenied(f"cannot be read: {error.strerror}", reason=Reason.UNREADABLE, field=field) from error
     rows.finish()
 

@@ -43,6 +43,7 @@ from crucible_bridge.types import (
     format_model,
     parse_model,
 )
+from crucible_worker.faults import logged
 from crucible_worker.reports.metric_keys import keys_of
 from crucible_worker.reports.scored import enough_scored, scored_by_key
 from crucible_worker.runs.best_file import Followed, write_best
@@ -118,8 +119,8 @@ class Patient:
             self._outages.worked()
         except JournalUnavailable as error:
             self._outages.failed(error)
-        except Exception:  # a bug must not end the looks at later steps
-            _log.exception("plans_not_looked_at")
+        except Exception as error:  # a bug must not end the looks at later steps
+            logged(_log, "plans_not_looked_at", error)
 
     async def _look_at(self, plan_id: str) -> None:
         found = await self._journal.read(_look, plan_id, self._max_samples, self._known)

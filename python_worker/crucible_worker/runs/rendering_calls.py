@@ -44,7 +44,7 @@ from crucible_bridge.types import (
     TokenSequence,
 )
 from crucible_worker.backends.base import Backend, Tokenizer
-from crucible_worker.faults import logged
+from crucible_worker.faults import logged, shortage
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.rendering import RENDERER_PATTERN, check_renderer, tinker_cookbook
 from crucible_worker.rendering.images import images_of, input_of, shifted, weights_of
@@ -415,5 +415,7 @@ def _problem(error: Exception, field: str) -> Problem:
             raise error
         own = next((own for own in _OWN if error.field.startswith(own)), "")
         return problem_of(at_field(error, field, own=own))
+    if (lacking := shortage(error)) is not None:
+        return problem_of(lacking)
     error_id = logged(_log, "item_failed", error, item=field)
     return Problem(reason=Reason.INTERNAL, message=f"internal error {error_id}")

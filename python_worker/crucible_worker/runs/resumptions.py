@@ -38,7 +38,7 @@ REST_SECONDS = 5.0
 FIRST_BACKOFF_SECONDS = 30.0
 """The same after a death without a sample done."""
 MAX_BACKOFF_SECONDS = 3600.0
-"""Longest such time."""
+"""Longest such time, and after an outage."""
 MAX_OUTAGES = 24
 """Attempts in a row that an outage of a model interrupts, about a day, after which it waits for a call."""
 MAX_FAILURES = 6
@@ -113,24 +113,27 @@ def waiting_text(source: Reads, *, known: bool) -> str:
 def resumable(source: SnapshotReads) -> Sequence[tuple[Row, bool]]:
     """The interrupted evaluations that may be resumed now, those first that have waited longest.
 
-    Those that a caller has paused wait for the end of the pause.
+    Those that a caller has paused wait for the end of the pause. A time to wait for that is further away than the
+    longest there is comes from a clock that was ahead, and does not count.
 
     Returns:
         Each, and whether an outage of a model has interrupted it.
     """
     now = time.time_ns()
+    early = (now + 1, now + int(MAX_BACKOFF_SECONDS * 1e9))
     with source.snapshot():
         found = source.execute(
             """SELECT evaluations.number, COALESCE(outages, 0) FROM evaluations
                JOIN resumptions ON resumptions.number = evaluations.number
                JOIN evaluation_rules ON evaluation_rules.number = evaluations.number
                LEFT JOIN evaluation_waits ON evaluation_waits.number = evaluations.number
-               WHERE state = ? AND held = 0 AND failures < ? AND resumptions.not_before_ns <= ? AND rules = ?
+               WHERE state = ? AND held = 0 AND failures < ? AND rules = ?
+               AND resumptions.not_before_ns NOT BETWEEN ? AND ?
                AND evaluation_rules.attempt = evaluations.attempt
-               AND COALESCE(outages, 0) < ? AND COALESCE(evaluation_waits.not_before_ns, 0) <= ?
+               AND COALESCE(outages, 0) < ? AND COALESCE(evaluation_waits.not_before_ns, 0) NOT BETWEEN ? AND ?
                AND evaluations.number NOT IN (SELECT number FROM removals)
                AND evaluations.number NOT IN (SELECT number FROM evaluation_controls WHERE paused = 1)
                ORDER BY interrupted_ns, evaluations.number""",
-            (EvaluationState.INTERRUPTED, MAX_FAILURES, now, RULES_VERSION, MAX_OUTAGES, now),
+            (EvaluationState.INTERRUPTED, MAX_FAILURES, RULES_VERSION, *early, MAX_OUTAGES, *early),
         ).fetchall()
         return [(find_by_number(source, number), outages > 0) for number, outages in found]

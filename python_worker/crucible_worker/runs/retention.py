@@ -14,6 +14,7 @@ import structlog
 
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluationState, Problem
+from crucible_worker.faults import logged
 from crucible_worker.runs import checkpoint_results, lifecycle, resumptions
 from crucible_worker.runs.evaluation_files import remove_forgotten
 from crucible_worker.runs.experiments.tables import remove_unused_experiment
@@ -67,8 +68,8 @@ async def keep_trimmed(journal: Journal, locks: Owners, retention: Retention, li
                 removed["folders"] = folders
         except JournalUnavailable as error:
             _log.warning("not_trimmed", reason=error.reason)
-        except Exception:  # an error must not end the loop
-            _log.exception("trim_failed")
+        except Exception as error:  # an error must not end the loop
+            logged(_log, "trim_failed", error)
         if removed:
             _log.info(
                 "removed_by_retention",

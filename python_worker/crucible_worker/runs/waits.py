@@ -16,12 +16,13 @@ from crucible_bridge.reasons import Reason
 from crucible_worker.runs import lifecycle, run_events
 from crucible_worker.runs.journal import Transaction
 from crucible_worker.runs.journal.queries import Row, find_by_number
+from crucible_worker.runs.resumptions import MAX_BACKOFF_SECONDS
 
 __all__ = ["FIRST_REST_SECONDS", "MAX_REST_SECONDS", "begin", "clear", "end", "put_off", "refuse_too_early"]
 
 FIRST_REST_SECONDS = 60.0
 """Seconds after an outage before another attempt begins; doubled with each further outage without an answer between."""
-MAX_REST_SECONDS = 3600.0
+MAX_REST_SECONDS = MAX_BACKOFF_SECONDS
 """Longest such time."""
 
 
@@ -62,7 +63,8 @@ def refuse_too_early(row: Row) -> None:
         Unavailable: it is too early (MODEL_OUTAGE); it has the seconds until another call may begin one.
     """
     left = (row.not_before_ns - time.time_ns()) / 1e9
-    if left > 0:
+    # A clock that was ahead when the outage ended the attempt would put the next one off for as long.
+    if 0 < left <= MAX_REST_SECONDS:
         raise Unavailable(
             f"{row.evaluation_id!r} is interrupted, as it waited too long for {row.waiting_for}: no attempt begins for "
             f"{left:.0f} s",

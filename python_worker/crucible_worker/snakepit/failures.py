@@ -15,7 +15,7 @@ import structlog
 from crucible_bridge.errors import BridgeError, Code, InternalError
 from crucible_bridge.problems import shorten
 from crucible_bridge.reasons import Reason
-from crucible_worker.faults import logged
+from crucible_worker.faults import logged, shortage
 
 if TYPE_CHECKING:
     from crucible_worker.snakepit.tools import ToolCall
@@ -61,6 +61,8 @@ def told(error: BaseException) -> BridgeError:
     """The error to return: a BridgeError unchanged; for any other only that it happened, as the log has the rest."""
     if isinstance(error, BridgeError):
         return error
+    if (lacking := shortage(error)) is not None:
+        return lacking
     error_id = logged(structlog.get_logger("crucible_worker.snakepit"), "unexpected_error", error)
     return InternalError(f"internal error {error_id}", metadata={"error_id": error_id})
 

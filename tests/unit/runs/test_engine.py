@@ -201,3 +201,18 @@ async def test_streams_carry_the_interrupt_before_they_end(tmp_path, monkeypatch
         with pytest.raises(Unavailable, match="draining"):
             await collecting
     assert seen == [EventKind.EVALUATION_START, EventKind.EVALUATION_INTERRUPT]
+
+
+async def test_a_journal_that_can_be_written_again_during_a_drain_is_no_failed_task(tmp_path):
+    """Nothing is left to write then: the log has no traceback, and the worker's information no failed task."""
+    async with evaluations_of(tmp_path, ScriptedModel()) as evaluations:
+        journal, background = evaluations._journal, evaluations.background
+    # The reading of a journal that is closed is refused from here on.
+    with pytest.raises(Unavailable, match="draining"):
+        await journal.read(queries.head)
+    journal.on_writable_change(True)
+    tasks = list(evaluations._tasks)
+    assert [task.get_name() for task in tasks] == ["interruptions"]
+    async with asyncio.timeout(30):
+        await asyncio.gather(*tasks)
+    assert background.failed == ()

@@ -6,8 +6,10 @@ import time
 
 import pytest
 
+from crucible_bridge.errors import Unavailable
 from crucible_worker.runs import claims, lifecycle, resumptions, waits
 from crucible_worker.runs.controls import set_paused
+from crucible_worker.runs.journal.queries import find_by_number
 from tests.unit.runs.journals import claim, commit, request
 
 
@@ -128,3 +130,31 @@ async def test_after_many_outages_it_waits_for_a_call(journal, locks, monkeypatc
         found.append(await possible(journal))
         row = await resumed(journal, locks)
     assert found == [[row.number], [row.number], []]
+
+
+@pytest.mark.parametrize(("days_ahead", "waits_here"), [(0, True), (40, False)])
+async def test_a_clock_that_was_ahead_puts_no_attempt_off(
+    journal, locks, monkeypatch: pytest.MonkeyPatch, days_ahead: int, waits_here: bool
+):
+    """What a worker wrote whose clock was 40 days ahead does not count once the clock is right: no rest is so long."""
+    died_row = (await claim(journal, locks)).row
+    away_row = (await claim(journal, locks, "away")).row
+    right = time.time_ns
+
+    def outage(transaction) -> None:
+        waits.begin(transaction, away_row.number, ["server lab since 12:00:04 UTC"], "refused")
+        waits.put_off(transaction, away_row.number)
+        lifecycle.interrupt(transaction, locks, away_row, 0, "server lab is away")
+
+    with monkeypatch.context() as wrong:
+        wrong.setattr(time, "time_ns", lambda: right() + days_ahead * 24 * 60 * 60 * 10**9)
+        await died(journal, locks, died_row)
+        await journal.submit(outage)
+
+    assert set(await possible(journal)) == (set() if waits_here else {died_row.number, away_row.number})
+    row = await journal.read(find_by_number, away_row.number)
+    if waits_here:
+        with pytest.raises(Unavailable, match="no attempt begins for"):
+            waits.refuse_too_early(row)
+    else:
+        waits.refuse_too_early(row)

@@ -12,6 +12,7 @@ from typing import Any
 from crucible_bridge.errors import InvalidField, PermissionDenied
 from crucible_bridge.reasons import Reason
 from crucible_worker.children.bounds import limit
+from crucible_worker.faults import shortage
 from crucible_worker.runs.row_process import Fault, answer
 from crucible_worker.runs.tables.csv_rows import csv_rows
 from crucible_worker.runs.tables.loading import FIELD
@@ -55,6 +56,8 @@ def rows(request: dict[str, Any]) -> Iterator[dict[str, Any] | Fault]:
     except OSError as error:
         if error.errno is None:  # a fault in the file, detected by the library
             raise _malformed(f"is no readable Parquet file: {error}") from error
+        if (lacking := shortage(error)) is not None:
+            raise lacking from error
         raise PermissionDenied(f"cannot be read: {error.strerror}", reason=Reason.UNREADABLE, field=FIELD) from error
     except MemoryError as error:
         raise _malformed(f"takes more than {MAX_MEMORY_BYTES:,} bytes of memory to be read") from error
