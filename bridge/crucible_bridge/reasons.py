@@ -128,8 +128,8 @@ class Reason(enum.StrEnum):
         "RESOURCE_EXHAUSTED",
         Code.RESOURCE_EXHAUSTED,
         True,
-        _CALL,
-        "A limit of the worker is reached; try again later.",
+        _CALL | _ITEM | _END,
+        "A limit of the worker or of its machine is reached; try again later.",
     )
     FAILED_PRECONDITION = (
         "FAILED_PRECONDITION",

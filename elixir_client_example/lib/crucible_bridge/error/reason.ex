@@ -436,7 +436,7 @@ defmodule CrucibleBridge.Error.Reason do
   no Rendering or tokenising took more time or memory than allowed.
   no The replicas of a server do not serve the same model.
   yes The request did not arrive completely within the time that the worker allows.
-  yes A limit of the worker is reached; try again later.
+  yes A limit of the worker or of its machine is reached; try again later.
   no The response is longer than a grader reads.
   no The evaluation was interrupted for longer than interrupted_retention.
   no A rollout of the environment failed.
