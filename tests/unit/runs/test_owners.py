@@ -159,3 +159,10 @@ async def test_a_state_directory_that_is_away_takes_no_lock_away(tmp_path):
     (tmp_path / "elsewhere").rename(state)
     await locks.confirm(1)
     locks.close()
+
+
+def test_a_lock_file_that_cannot_be_opened_has_its_reason(tmp_path):
+    """A worker that starts says so, and which file it is."""
+    (tmp_path / "owners.lock").mkdir()
+    with pytest.raises(JournalUnavailable, match=r"cannot open .*owners\.lock: Is a directory"):
+        OwnerLocks(tmp_path / "owners.lock")

@@ -34,12 +34,17 @@ class OwnerLocks:
     """The owner locks of one worker. Safe to use from several threads."""
 
     def __init__(self, path: Path) -> None:
-        """Open the lock file; create it with mode 0600 if it does not exist."""
+        """Open the lock file; create it with mode 0600 if it does not exist.
+
+        Raises:
+            JournalUnavailable: it cannot be opened.
+        """
         self._path = path
-        self._file = _opened(path)
+        self._file = -1
         self._closed = False
         self._held: set[int] = set()
         self._guard = threading.Lock()
+        self._open()
 
     def acquire(self, number: int, transaction: Transaction | None = None) -> bool:
         """Take an evaluation's lock; False if any worker has it, this one included. The kernel needs no transaction."""
@@ -117,8 +122,11 @@ class OwnerLocks:
             os.close(self._file)
             self._held.clear()
             self._file = -1
+        self._open()
+
+    def _open(self) -> None:
         try:
-            self._file = _opened(self._path)
+            self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise JournalUnavailable(f"cannot open {self._path}: {error.strerror}") from error
 
@@ -130,10 +138,6 @@ class OwnerLocks:
                 return False
             raise
         return True
-
-
-def _opened(path: Path) -> int:
-    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:
