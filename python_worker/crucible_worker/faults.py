@@ -1,12 +1,25 @@
-"""A failure that the worker did not foresee: the log has its traceback under an id, and the caller receives that id."""
+"""A failure that the worker did not foresee: the log has its traceback under an id, and the caller receives that id.
+
+If the system has no room at the moment, that is no bug of the worker: `shortage` makes it an error that says so.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import secrets
 import traceback
+from collections.abc import Iterator
 from typing import Any
 
-__all__ = ["MAX_FAILURES", "Failures", "logged", "with_id"]
+from crucible_bridge.errors import ResourceExhausted
+
+__all__ = ["MAX_FAILURES", "SHORTAGES", "Failures", "logged", "shortage", "shortages", "with_id"]
+
+SHORTAGES = frozenset({errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC})
+"""Numbers of the system's errors if it has no room: for processes and threads, files, memory, or on a disk."""
+RETRY_SECONDS = 1.0
+"""Seconds after which a caller may retry after a shortage."""
 
 MAX_FAILURES = 100
 """Different failures that `Failures` keeps apart; further ones count as one."""
@@ -62,6 +75,24 @@ def _line_of(error: BaseException) -> tuple[str, int]:
     for frame, line in traceback.walk_tb(error.__traceback__):  # noqa: B007 - the last one counts
         name = frame.f_code.co_filename
     return name, line
+
+
+def shortage(error: BaseException) -> ResourceExhausted | None:
+    """The error for the caller if the system had no room for something; None if the error is another one."""
+    if not isinstance(error, OSError) or error.errno not in SHORTAGES:
+        return None
+    return ResourceExhausted(f"the worker's system has no room: {error.strerror}", retry_after=RETRY_SECONDS)
+
+
+@contextlib.contextmanager
+def shortages() -> Iterator[None]:
+    """Raise `shortage` inside the block in place of the system's error."""
+    try:
+        yield
+    except OSError as error:
+        if (found := shortage(error)) is None:
+            raise
+        raise found from error
 
 
 def with_id(what: str, error_id: str) -> str:

@@ -11,7 +11,7 @@ import structlog
 
 from crucible_bridge.errors import BridgeError, InternalError
 from crucible_bridge.status import to_status
-from crucible_worker.faults import logged
+from crucible_worker.faults import logged, shortage
 from crucible_worker.interceptors.methods import Context, Handle
 from crucible_worker.telemetry.logging import bind_contextvars
 
@@ -35,6 +35,9 @@ def mapped(inner: Handle) -> Handle:
             bind_contextvars(reason=error.reason)  # for the line that tells how the call ended
             status = to_status(error)
         except Exception as error:
+            if (short := shortage(error)) is not None:
+                log.warning("no_room", reason=str(error))
+                return await context.abort(*to_status(short))
             error_id = logged(log, "unexpected_error", error)
             status = to_status(InternalError(f"internal error {error_id}", metadata={"error_id": error_id}))
         return await context.abort(*status)

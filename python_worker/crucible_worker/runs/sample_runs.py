@@ -37,7 +37,7 @@ from crucible_worker.evaluators.base import (
     turns_kept,
     wants_answers,
 )
-from crucible_worker.faults import Failures, with_id
+from crucible_worker.faults import Failures, shortage, with_id
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.prices import priced
 from crucible_worker.runs.auxiliary_models import Unloaded, auxiliary_models_of, load_auxiliary_models
@@ -228,6 +228,8 @@ class SampleRuns:
             # Until Python 3.11.3 an error may arrive as the cancellation by which it ended another task's wait.
             if (late := patience.problem) is not None:
                 return _error(late)
+            if (short := shortage(error)) is not None:
+                return _error(problem_of(short))
             if isinstance(error, asyncio.CancelledError):
                 task = asyncio.current_task()
                 if task is None or task.cancelling():
