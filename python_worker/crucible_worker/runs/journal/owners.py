@@ -69,7 +69,10 @@ class OwnerLocks:
             if number in self._held:
                 return False
             query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, number, 1, 0)
-            answer = fcntl.fcntl(self._file, fcntl.F_OFD_GETLK, query)
+            try:
+                answer = fcntl.fcntl(self._file, fcntl.F_OFD_GETLK, query)
+            except OSError as error:
+                raise self._unlockable(error) from error
             return _FLOCK.unpack(answer[: _FLOCK.size])[0] == fcntl.F_UNLCK
 
     async def take(self, number: int) -> bool:
@@ -136,8 +139,11 @@ class OwnerLocks:
         except OSError as error:
             if error.errno in (errno.EACCES, errno.EAGAIN):
                 return False
-            raise
+            raise self._unlockable(error) from error
         return True
+
+    def _unlockable(self, error: OSError) -> JournalUnavailable:
+        return JournalUnavailable(f"cannot lock {self._path}: {error.strerror}")
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:
