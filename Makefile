@@ -47,7 +47,7 @@ export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check test-elixir test-pages test-tinker test-inspect test-loggers test-postgres test-history test-clusters test-every-eval-ever test-floors lint docs vendor pictures generate generate-elixir bench bench-lm-eval torture fuzz serve clean
+.PHONY: help demo test check test-elixir test-pages test-tinker test-inspect test-loggers test-postgres test-history test-clusters test-failpoints test-every-eval-ever test-floors lint docs vendor pictures generate generate-elixir bench bench-lm-eval torture fuzz serve clean
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 22
@@ -72,7 +72,7 @@ demo: $(DEMO_READY) ## evaluate the embedded checkpoints, live; OUTPUT=DIR takes
 	$(BIN)/crucible-worker demo --output $(OUTPUT)
 
 # A worker whose clock is wrong as a whole needs libfaketime (apt install libfaketime); without it two tests are skipped.
-test: lint ## lint, then every test but torture, test-postgres, test-history, test-clusters, test-tinker, test-inspect, test-loggers and test-elixir; PROCESSES=N of them at once
+test: lint ## lint, then every test but torture, test-postgres, test-history, test-clusters, test-failpoints, test-tinker, test-inspect, test-loggers and test-elixir; PROCESSES=N of them at once
 	$(BIN)/pytest --numprocesses=$(PROCESSES) --dist=worksteal
 
 check: $(READY) ## lint, types and tests of what git says is not committed, or of FILES="a.py b.py"
@@ -122,6 +122,9 @@ test-history: $(READY) ## random calls and faults for 3 minutes, in SQLite and i
 # The tests of a module share a cluster.
 test-clusters: $(READY) ## grading on real Ray clusters whose nodes die, and models behind `transformers serve`
 	$(BIN)/pytest -m clusters --numprocesses=$(PROCESSES) --dist=loadfile
+
+test-failpoints: $(READY) ## workers whose calls to the system fail, one after the other; needs a C compiler
+	$(BIN)/pytest -m failpoints --numprocesses=$(PROCESSES) --dist=worksteal
 
 $(EVERY_EVAL_EVER_VENV)/.ready: Makefile
 	@command -v $(EVERY_EVAL_EVER_BASE) >/dev/null || { echo "$(EVERY_EVAL_EVER_BASE) is missing:" \

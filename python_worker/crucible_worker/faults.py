@@ -1,33 +1,49 @@
 """A failure that the worker did not foresee: the log has its traceback under an id, and the caller receives that id.
 
-A lack of descriptors or memory is no bug, and passes: `shortage` recognizes it.
+If the machine lacks descriptors, memory or processes, that is no bug, and passes: `shortage` recognizes it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import secrets
 import traceback
+from collections.abc import Iterator
 from typing import Any
 
 from crucible_bridge.errors import ResourceExhausted
 
-__all__ = ["MAX_FAILURES", "Failures", "logged", "shortage", "with_id"]
+__all__ = ["MAX_FAILURES", "SHORTAGES", "Failures", "logged", "shortage", "shortages", "with_id"]
+
+SHORTAGES = frozenset({errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ENOSPC})
+"""Numbers of the system's errors if it has no room for processes, threads, files, memory or buffers, or on a disk."""
+RETRY_SECONDS = 1.0
+"""Seconds after which a caller may retry after a shortage."""
 
 MAX_FAILURES = 100
 """Different failures that `Failures` keeps apart; further ones count as one."""
-_SHORTAGES = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS})
-"""Errors of the system that pass when other work of the process or the machine has ended."""
 
 
 def shortage(error: BaseException) -> ResourceExhausted | None:
-    """What a caller receives if an error says that the process or the machine lacks descriptors or memory; else None.
+    """What a caller receives if the system had no room for something; None if the error is another one.
 
     Any code that opens a file may raise one, an import among them. The same call may succeed later.
     """
-    if not isinstance(error, OSError) or error.errno not in _SHORTAGES:
+    if not isinstance(error, OSError) or error.errno not in SHORTAGES:
         return None
-    return ResourceExhausted(f"the worker lacks a resource of its machine: {error.strerror}")
+    return ResourceExhausted(f"the worker's machine has no room: {error.strerror}", retry_after=RETRY_SECONDS)
+
+
+@contextlib.contextmanager
+def shortages() -> Iterator[None]:
+    """Raise `shortage` inside the block in place of the system's error."""
+    try:
+        yield
+    except OSError as error:
+        if (found := shortage(error)) is None:
+            raise
+        raise found from error
 
 
 def logged(log: Any, event: str, error: BaseException | None = None, **facts: Any) -> str:

@@ -179,6 +179,8 @@ class Workshop:
     """Whether workers run parts of each other's evaluations."""
     resume_interrupted: bool = False
     """Whether workers resume evaluations without a call for them."""
+    code_sandboxes: int | None = None
+    """Programs that a worker runs at once; as many as it likes if None."""
     clock_ahead_seconds: float = 0.0
     """How wrong the machine's clock is for the workers that are started from now on."""
     environment: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -197,6 +199,7 @@ class Workshop:
             "share_work": self.share_work,
             "servers": dict(self.servers),
             "resume_interrupted": self.resume_interrupted,
+            "code_sandboxes": self.code_sandboxes,
             "data_roots": list(map(str, self.data_roots)),
             "inspect_roots": list(map(str, self.inspect_roots)),
             "log_dir": None if self.log_dir is None else str(self.log_dir),

@@ -1,5 +1,7 @@
 """What a caller learns of an error, and what the log does."""
 
+import errno
+
 import pytest
 import structlog
 from structlog.testing import capture_logs
@@ -48,6 +50,16 @@ async def test_an_unexpected_error_hides_its_text(tmp_path):
     assert "secret" not in str(error) + str(error.metadata)
     assert error.message == f"internal error {logged['error_id']}"
     assert (str(logged["exc_info"]), logged["evaluation_id"]) == ("a secret of the model", "e1")
+
+
+async def test_a_system_without_room_is_an_error_to_retry(rig):
+    """No descriptor is free, say: that is no bug, so the caller reads what is missing, and when to try again."""
+    rig.evaluations.raises = OSError(errno.EMFILE, "Too many open files", "/a/secret/path")
+
+    error = await error_of(rig.evaluation.GetEvaluation(GET))
+
+    assert (error.code, error.retryable, error.retry_after) == (Code.RESOURCE_EXHAUSTED, True, 1.0)
+    assert error.message == "the worker's system has no room: Too many open files"
 
 
 async def test_a_malformed_message_is_the_callers_error(rig):

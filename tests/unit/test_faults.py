@@ -76,7 +76,7 @@ def test_what_is_kept_is_bounded(log: tuple[Any, list[Any]]) -> None:
     assert len(lines) == MAX_FAILURES + 1
 
 
-@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS])
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EAGAIN])
 def test_a_lack_of_a_resource_is_retryable_and_has_no_traceback(log: tuple[Any, list[Any]], number: int) -> None:
     """Descriptors or memory that the machine lacks are no bug: the caller may try again."""
     logger, lines = log
@@ -89,7 +89,7 @@ def test_a_lack_of_a_resource_is_retryable_and_has_no_traceback(log: tuple[Any, 
     assert (lacking.reason, lacking.retryable) == (Reason.RESOURCE_EXHAUSTED, True)
     (line,) = lines
     assert (line["error_id"], "exc_info" in line) == (error_id, False)
-    assert line["problem"] == "the worker lacks a resource of its machine: there is none"
+    assert line["problem"] == "the worker's machine has no room: there is none"
 
 
 @pytest.mark.parametrize("error", [OSError(errno.EACCES, "no"), OSError(), ValueError("no")])

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import os
 import select
 import signal
@@ -127,7 +128,10 @@ class ForkServer:
             self._leave(control)
             return
         order = packet_from(data)
-        if order["op"] == "join":
+        if not fds:  # this process is out of descriptors; a client that joins reads the end of its socket
+            if order["op"] != "join":
+                self._refuse(control, order["number"], os.strerror(errno.EMFILE))
+        elif order["op"] == "join":
             joined = socket.socket(fileno=fds[0])
             self._controls[joined.fileno()] = joined
             self._poll.register(joined, select.POLLIN)
@@ -150,11 +154,17 @@ class ForkServer:
         try:
             pid = self._forked(name, end) if self._spawn is None or _is_single_threaded() else self._spawn(end)
         except OSError as error:  # there is no room for one more; running children are not affected
-            self._tell(control, packet(op="not started", number=number, why=error.strerror))
+            self._refuse(control, number, error.strerror)
             return
         finally:
             os.close(end)
-        pidfd = os.pidfd_open(pid)
+        try:
+            pidfd = os.pidfd_open(pid)
+        except OSError as error:
+            _kill(pid)
+            os.waitpid(pid, 0)
+            self._refuse(control, number, error.strerror)
+            return
         self._started[pidfd] = _Started(control, number, pid)
         self._poll.register(pidfd, select.POLLIN)
         self._tell(control, packet(op="started", number=number), pidfd)
@@ -194,6 +204,9 @@ class ForkServer:
         _, status = os.waitpid(started.pid, 0)
         news = packet(op="ended", number=started.number, status=os.waitstatus_to_exitcode(status))
         self._tell(started.control, news)
+
+    def _refuse(self, control: socket.socket, number: int, why: str | None) -> None:
+        self._tell(control, packet(op="not started", number=number, why=why))
 
     def _tell(self, control: socket.socket, news: bytes, *fds: int) -> None:
         if control.fileno() >= 0:

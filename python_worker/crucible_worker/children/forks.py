@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import select
 import signal
@@ -101,7 +102,10 @@ class Forks:
             Exception: as of `ready`.
         """
         await self.ready()
-        ours, theirs = socket.socketpair()
+        try:
+            ours, theirs = socket.socketpair()
+        except OSError as error:
+            raise NotForked(error.strerror) from error
         self._last_number += 1
         number = self._last_number
         future: asyncio.Future[Fork] = self._loop.create_future()
@@ -163,6 +167,10 @@ class Forks:
             case "started":
                 assert ours is not None
                 assert future is not None
+                if not fds:  # this process is out of descriptors; the child ends with its socket
+                    ours.close()
+                    self._fail(future, NotForked(os.strerror(errno.EMFILE)))
+                    return
                 fork = self._forks[news["number"]] = Fork(ours, fds[0])
                 future.set_result(fork)
             case "not started":

@@ -22,6 +22,8 @@ from typing import IO
 
 __all__ = ["Process", "ending_of"]
 
+_LOOK_SECONDS = 0.05  # between two looks at a process that no descriptor is free to wait for
+
 # A loop that ends before its children receives no notice of their end: those that nothing refers to any more are reaped
 # by a later start. One that still has an owner is left alone: the owner may wait for it at this moment, in any thread.
 _abandoned: list[subprocess.Popen[bytes]] = []
@@ -43,7 +45,12 @@ class Process:
     def __init__(self, popen: subprocess.Popen[bytes]) -> None:
         self.pid = popen.pid
         self._popen = popen
-        self._pidfd = os.pidfd_open(popen.pid)
+        try:
+            self._pidfd = os.pidfd_open(popen.pid)
+        except OSError:
+            os.killpg(popen.pid, signal.SIGKILL)
+            popen.wait()
+            raise
         self._abandon = weakref.finalize(self, _abandon, popen, self._pidfd)
         self._abandon.atexit = False
 
@@ -149,7 +156,12 @@ class Process:
         if self._popen.returncode is not None:
             return
         loop, ended = asyncio.get_running_loop(), asyncio.Event()
-        own = os.dup(self._pidfd)  # a loop has one reader for each descriptor
+        try:
+            own = os.dup(self._pidfd)  # a loop has one reader for each descriptor
+        except OSError:  # no descriptor is free
+            while not self.ends(time.monotonic()):  # noqa: ASYNC110 - no event tells of it
+                await asyncio.sleep(_LOOK_SECONDS)
+            return
         loop.add_reader(own, ended.set)
         try:
             await ended.wait()

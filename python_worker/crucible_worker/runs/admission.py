@@ -465,7 +465,13 @@ class Admission:
             Unavailable: it is neither, and a model was away until a moment ago (MODEL_OUTAGE).
         """
         ended = row.state.terminal and not (again and claims.fails_for_now(row))
-        if ended or not await self._locks.looks_free(row.number):
+        if ended:
+            return True
+        attempt = self._attempts.get(row.number)
+        if row.state is EvaluationState.INTERRUPTED and attempt is not None and attempt.row.attempt == row.attempt:
+            # Its interruption is written, and its lock is about to be released.
+            await attempt.finished.wait()
+        if not await self._locks.looks_free(row.number):
             return True
         if (attempt := self._attempts.get(row.number)) is not None:
             # It is about to end, or no longer the owner: the next one begins after it, also here.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import signal
 import socket
@@ -14,7 +15,7 @@ import pytest
 
 from crucible_bridge.errors import Unavailable
 from crucible_worker.children.fork_server import join
-from crucible_worker.children.forks import Fork, Forks
+from crucible_worker.children.forks import Fork, Forks, NotForked
 from crucible_worker.children.frames import frame, receive
 from crucible_worker.children.process import Process
 from tests.unit.grading.processes import children_of, is_alive
@@ -26,6 +27,11 @@ from crucible_worker.children.entry import begin
 from crucible_worker.children.fork_server import ForkServer, refuse
 from crucible_worker.children.frames import frame, receive
 _, control = begin("server", None)
+if "FULL" in os.environ:
+    def refused(pid, open_pidfd=os.pidfd_open):
+        os.pidfd_open = open_pidfd
+        raise OSError(24, "Too many open files")
+    os.pidfd_open = refused
 if "REFUSED" in os.environ:
     refuse(control, Unavailable("no server today", reason="TODAY"))
 
@@ -206,3 +212,46 @@ async def test_a_server_that_refuses_tells_every_client(environment, start):
                     await start(each)
             assert caught.value.reason == "TODAY"
         joined.close()
+
+
+async def test_a_server_without_a_free_descriptor_forks_again_later(environment, start):
+    """The one child is refused with the reason, and nothing of it is left; the next one starts."""
+    async with served({**environment, "FULL": "1"}) as (process, _, forks):
+        with pytest.raises(NotForked, match="Too many open files"):
+            await start(forks)
+        assert children_of(process.pid) == []
+        assert await asked(await start(forks), b"who")
+
+
+async def test_a_client_without_a_free_descriptor_has_a_child_forked_later(environment, start, monkeypatch):
+    """The system leaves out the descriptor of a child; that child ends, and the next one starts."""
+    receive_fds = socket.recv_fds
+
+    def without(*arguments):
+        data, fds, *rest = receive_fds(*arguments)
+        for fd in fds:
+            monkeypatch.setattr(socket, "recv_fds", receive_fds)
+            os.close(fd)
+        return data, [], *rest
+
+    async with served(environment) as (process, _, forks):
+        monkeypatch.setattr(socket, "recv_fds", without)
+        with pytest.raises(NotForked, match="Too many open files"):
+            await start(forks)
+        await until(lambda: not children_of(process.pid))
+        assert await asked(await start(forks), b"who")
+
+
+async def test_no_socket_for_a_child_is_no_child(environment, start, monkeypatch):
+    """A client that cannot make a socket says why, as a server does that cannot fork."""
+
+    def refused(*arguments):
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    async with served(environment) as (_, _, forks):
+        await forks.ready()
+        with monkeypatch.context() as patched:
+            patched.setattr(socket, "socketpair", refused)
+            with pytest.raises(NotForked, match="Too many open files"):
+                await start(forks)
+        assert await asked(await start(forks), b"who")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import signal
 import socket
@@ -16,7 +17,7 @@ import pytest
 from crucible_worker.children import once
 from crucible_worker.children.frames import receive
 from crucible_worker.children.process import Process, ending_of
-from tests.unit.grading.processes import is_alive
+from tests.unit.grading.processes import children_of, is_alive
 
 ROOT = Path(__file__).parents[3]
 GONE_SECONDS = 10.0
@@ -186,3 +187,23 @@ async def test_a_question_that_is_not_waited_for_leaves_no_child(tmp_path, envir
         await asking
 
     assert gone(int((tmp_path / "pid").read_text()))
+
+
+def _refused(*arguments):
+    raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+
+def test_a_child_that_no_descriptor_is_free_for_is_not_left(monkeypatch):
+    """The error is the system's, and the command that was started already is gone."""
+    monkeypatch.setattr(os, "pidfd_open", _refused)
+    before = children_of(os.getpid())
+    with pytest.raises(OSError, match="Too many open files"):
+        Process.spawn([sys.executable, "-c", "import signal; signal.pause()"], None, ())
+    assert children_of(os.getpid()) == before
+
+
+async def test_the_end_of_a_child_is_awaited_without_a_free_descriptor(monkeypatch):
+    """It is killed and reaped as ever."""
+    process = Process.spawn([sys.executable, "-c", "import signal; signal.pause()"], None, ())
+    monkeypatch.setattr(os, "dup", _refused)
+    assert await process.end() == -signal.SIGKILL

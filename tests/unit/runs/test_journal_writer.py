@@ -7,10 +7,10 @@ import threading
 import pytest
 
 from crucible_bridge.errors import InvalidField, Unavailable
-from crucible_worker.runs.journal import queries
+from crucible_worker.runs.journal import queries, sqlite
 from crucible_worker.runs.journal.copies import read_marks
 from crucible_worker.runs.journal.mark import JournalMark
-from crucible_worker.runs.journal.schema import JOURNAL_FILE
+from crucible_worker.runs.journal.schema import JOURNAL_FILE, connect
 from crucible_worker.runs.journal.transaction import ROWS_TOGETHER
 from crucible_worker.runs.journal.unavailable import JournalUnavailable
 from crucible_worker.runs.journal.writer import MAX_BATCH
@@ -303,3 +303,18 @@ async def test_the_mark_follows_every_commit(journal, tmp_path):
         await journal.submit(fails)
     (mark,) = read_marks(tmp_path).values()
     assert mark.sequence == 7
+
+
+@IN_A_FILE
+async def test_a_journal_that_was_opened_for_reading_only_is_opened_again(tmp_path, monkeypatch, database):
+    """SQLite opens a file so that cannot be opened for writing just then: the first batch fails, not those after it."""
+    modes = iter([True])
+    monkeypatch.setattr(
+        sqlite, "connect", lambda path, *, read_only=False: connect(path, read_only=read_only or next(modes, False))
+    )
+    monkeypatch.setattr(sqlite.SqliteStore, "connect", lambda store: connect(store._path, read_only=True))
+    async with open_journal(tmp_path) as journal:
+        with pytest.raises(JournalUnavailable, match="readonly"):
+            await append(journal, 1)
+        await append(journal, 1)
+        assert journal.last_sequence() == 1

@@ -1,6 +1,9 @@
 """Owner locks: one owner at a time, in one process and across processes, and never longer than the process."""
 
 import asyncio
+import contextlib
+import errno
+import fcntl
 import os
 import stat
 import subprocess
@@ -186,3 +189,25 @@ async def test_the_owner_before_writes_nothing_where_locks_do_not_exclude(tmp_pa
         assert journal.last_sequence() == 2
         for locks in (one, other):
             locks.close()
+
+
+def test_a_lock_file_that_cannot_be_opened_has_its_reason(tmp_path):
+    """A worker that starts says so, and which file it is."""
+    (tmp_path / "owners.lock").mkdir()
+    with pytest.raises(JournalUnavailable, match=r"cannot open .*owners\.lock: Is a directory"):
+        OwnerLocks(tmp_path / "owners.lock")
+
+
+def test_a_system_without_locks_is_a_journal_that_cannot_be_used(tmp_path, monkeypatch):
+    """A lock that cannot be had just now is refused with its reason, and had later."""
+
+    def refused(*arguments):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    with contextlib.closing(OwnerLocks(tmp_path / "owners.lock")) as locks:
+        with monkeypatch.context() as patched:
+            patched.setattr(fcntl, "fcntl", refused)
+            for look in (locks.acquire, locks.is_free):
+                with pytest.raises(JournalUnavailable, match=r"cannot lock .*owners\.lock: No locks available"):
+                    look(1)
+        assert locks.acquire(1)

@@ -14,6 +14,7 @@ from typing import Any
 
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import CodeLimits, StdioTest
+from crucible_worker.faults import shortages
 from crucible_worker.grading.code.assertions import Call, Plain, Proxied
 from crucible_worker.grading.code.compare import equals, equals_json
 from crucible_worker.grading.code.inside.frames import SIZED, most_bytes
@@ -108,11 +109,13 @@ async def run_test(place: Place, program: str, test: Ready, limits: CodeLimits) 
 
     Raises:
         FailedPrecondition: no sandbox starts here (reason NO_SANDBOX).
+        ResourceExhausted: the system has no room at the moment.
     """
     for _ in range(_ATTEMPTS):
-        await place.restore()
-        await place.prepare(tests=isinstance(test, Proxied))
-        finding = await _attempt(place, program, test, limits)
+        with shortages():
+            await place.restore()
+            await place.prepare(tests=isinstance(test, Proxied))
+            finding = await _attempt(place, program, test, limits)
         if finding.passed or not place.lost:
             return finding
     return Finding(passed=None, problem=Reason.SANDBOX_LOST, reason="the sandbox ended before the program did, twice")

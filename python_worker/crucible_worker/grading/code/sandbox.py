@@ -15,6 +15,7 @@ from typing import Any, Self
 
 from crucible_worker.children.channel import Channel as Frames
 from crucible_worker.children.process import Process
+from crucible_worker.faults import SHORTAGES
 from crucible_worker.grading.code.bubblewrap import Wall, advice, no_sandbox, sources
 from crucible_worker.grading.code.inside.frames import MAX_ORDER_BYTES, READY, pack
 from crucible_worker.parsing import uncollected
@@ -119,21 +120,23 @@ class Sandbox:
 
         Raises:
             FailedPrecondition: it does not start (reason NO_SANDBOX); the message says what to do.
+            OSError: the system has no room at the moment.
         """
         control, inner = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         control.setblocking(False)
-        with contextlib.ExitStack() as files, inner:
+        with contextlib.ExitStack() as files, inner, contextlib.ExitStack() as unless_spawned:
+            unless_spawned.callback(control.close)
             told = files.enter_context(_memory_file(b""))
             given = {path: files.enter_context(_memory_file(data)) for path, data in sources().items()}
             words = wall.command(inner.fileno(), {path: file.fileno() for path, file in given.items()})
             try:
                 fds = (inner.fileno(), *(file.fileno() for file in given.values()))
                 process = Process.spawn(words, {}, fds, errors=told, user=wall.runs_as)
-            except BaseException as error:
-                control.close()
-                if isinstance(error, OSError):
-                    raise no_sandbox(advice(str(error))) from error
-                raise
+            except OSError as error:
+                if error.errno in SHORTAGES:
+                    raise
+                raise no_sandbox(advice(str(error))) from error
+            unless_spawned.pop_all()
             inner.close()
             sandbox = cls(process, control)
             try:

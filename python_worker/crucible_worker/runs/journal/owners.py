@@ -44,12 +44,16 @@ class OwnerLocks:
         Args:
             path: of the file.
             counted: whether the journal counts the owners of each number; each is then acquired in a transaction.
+
+        Raises:
+            JournalUnavailable: it cannot be opened.
         """
         self._path, self._counted = path, counted
-        self._file = _opened(path)
+        self._file = -1
         self._closed = False
         self._held: dict[int, int] = {}
         self._guard = threading.Lock()
+        self._open()
 
     def acquire(self, number: int, transaction: Transaction | None = None) -> bool:
         """Take an evaluation's lock; False if any worker has it, this one included. The kernel needs no transaction."""
@@ -77,7 +81,10 @@ class OwnerLocks:
             if number in self._held:
                 return False
             query = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, number, 1, 0)
-            answer = fcntl.fcntl(self._file, fcntl.F_OFD_GETLK, query)
+            try:
+                answer = fcntl.fcntl(self._file, fcntl.F_OFD_GETLK, query)
+            except OSError as error:
+                raise self._unlockable(error) from error
             return _FLOCK.unpack(answer[: _FLOCK.size])[0] == fcntl.F_UNLCK
 
     async def take(self, number: int) -> bool:
@@ -135,8 +142,11 @@ class OwnerLocks:
             os.close(self._file)
             self._held.clear()
             self._file = -1
+        self._open()
+
+    def _open(self) -> None:
         try:
-            self._file = _opened(self._path)
+            self._file = open_private(self._path, os.O_RDWR)
         except OSError as error:
             raise JournalUnavailable(f"cannot open {self._path}: {error.strerror}") from error
 
@@ -146,12 +156,11 @@ class OwnerLocks:
         except OSError as error:
             if error.errno in (errno.EACCES, errno.EAGAIN):
                 return False
-            raise
+            raise self._unlockable(error) from error
         return True
 
-
-def _opened(path: Path) -> int:
-    return open_private(path, os.O_RDWR)
+    def _unlockable(self, error: OSError) -> JournalUnavailable:
+        return JournalUnavailable(f"cannot lock {self._path}: {error.strerror}")
 
 
 def _identity(status: os.stat_result) -> tuple[int, int]:

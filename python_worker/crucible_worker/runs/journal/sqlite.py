@@ -23,6 +23,8 @@ __all__ = ["SqliteStore"]
 CLOSE_SECONDS = 0.2
 """Seconds that the last transaction of a writer waits for those of other workers."""
 
+_PRIMARY_CODE = 0xFF  # of an extended one, in SQLite's numbers
+
 _log = structlog.get_logger(__name__)
 
 
@@ -93,9 +95,15 @@ class _Writing:
         self._files = {path: _identity(path)}
         """What was at the path of the journal; since the first transaction also of what SQLite has next to it."""
         self._told = JournalMark(path.parent)
+        self._read_only = False
+        """SQLite has opened a file for reading only, for good: it could not be opened for writing at that moment."""
 
     def begin(self) -> Head:
         self._refuse_replaced()
+        if self._read_only:
+            before, self.source = self.source, connect(self._path)
+            before.close()
+            self._read_only = False
         self.source.execute("BEGIN IMMEDIATE")
         log = head(self.source)
         if len(self._files) == 1:
@@ -123,6 +131,8 @@ class _Writing:
 
     def recovers(self, error: Exception) -> bool:
         """SQLite has waited for the other writers already."""
+        if isinstance(error, sqlite3.OperationalError):
+            self._read_only = getattr(error, "sqlite_errorcode", 0) & _PRIMARY_CODE == sqlite3.SQLITE_READONLY
         return False
 
     def hurry(self) -> None:
