@@ -35,7 +35,7 @@ ANSWER_SECONDS = 30.0
 """For a scenario whose call fails: one that hangs is a failure."""
 SWEEP_SECONDS = 300.0
 """For all calls of a row: a bound, not an expectation."""
-DAILY, WIDE = 1, 40
+DAILY, WIDE, STARTS_EACH = 1, 40, 14
 """Calls that fail in a row."""
 SPARE_FILES = 2 * (READERS + STREAM_READERS) + 4
 """Readers of the journal open their connections when they read; and a place for programs has two sandboxes at most."""
@@ -284,4 +284,4 @@ async def _start_swept(folder: Path, calls: Calls, error: int, most: int) -> Non
 @pytest.mark.parametrize(("calls", "error"), STARTS.values(), ids=STARTS)
 async def test_a_start_with_a_call_that_fails_serves_or_says_why_not(tmp_path, calls, error):
     """A worker that cannot start ends with the reason; one that has started recovers by itself."""
-    await _start_swept(tmp_path, calls, error, WIDE // 2)
+    await _start_swept(tmp_path, calls, error, STARTS_EACH)
