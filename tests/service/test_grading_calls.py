@@ -33,7 +33,7 @@ from crucible_bridge.v1 import grading_pb2_grpc
 from crucible_worker.grading.direct import MAX_TEXT_BYTES
 from crucible_worker.grading.excerpt import MAX_EXTRACTED_CHARS
 from crucible_worker.grading.json_document import MAX_STEPS
-from crucible_worker.services.grading_lanes import LARGE_REQUEST_BYTES, SLICE_SECONDS, THREADS
+from crucible_worker.services.grading_lanes import LARGE_REQUEST_BYTES, SLICE_SECONDS
 from crucible_worker.testing import RunningWorker, record_events
 from tests.service.evaluation_kit import refused
 from tests.service.grading_kit import GRADING, HARD, grading_worker, math_item
@@ -385,7 +385,7 @@ async def test_calls_that_have_ended_hold_nobody_up(grading: Any):
     assert f"more than {MAX_STEPS:,} steps" in grade.reason
     item_seconds = grade.duration_ns / 1e9
 
-    ended = [grading.score([("", "1")] * MAX_ITEMS, scorer, timeout=0.3) for _ in range(2 * THREADS)]
+    ended = [grading.score([("", "1")] * MAX_ITEMS, scorer, timeout=0.3) for _ in range(4)]
     for outcome in await asyncio.gather(*ended, return_exceptions=True):
         assert isinstance(outcome, DeadlineExceeded)
     began = time.perf_counter()

@@ -1,66 +1,93 @@
-"""The threads of GradingService: they parse, serialize, score and extract what is large."""
+"""The thread of GradingService: it parses, serializes, scores and extracts what is large.
+
+It is one, whatever the number of cores: a thread needs the interpreter's lock, and the event loop has to wait for all
+threads each time that it asks for it. With five, and slices of 5 ms, a health check waited for up to 0.7 s under the
+mixed load of `benchmarks/overload.py`, seconds after 200 callers had begun; with one, for 14 ms.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import collections
 import concurrent.futures
+import functools
 import time
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
-__all__ = ["LARGE_REQUEST_BYTES", "LONG_THREADS", "SLICE_SECONDS", "THREADS", "Lanes"]
+__all__ = ["LARGE_REQUEST_BYTES", "SLICE_SECONDS", "Lanes"]
 
 LARGE_REQUEST_BYTES = 16 * 1024
 """A thread parses requests from this size and serializes their responses: some hundred items take a while."""
 
-SLICE_SECONDS = 0.005
-"""Seconds, and the rest of the item begun then, that a thread scores or extracts before it checks whether the call is
-still open, and other calls have their turn.
+SLICE_SECONDS = 0.002
+"""Seconds, and the rest of the item begun then, that the thread scores or extracts before it checks whether the call is
+still open, and other calls have their turn."""
 
-The event loop begins each slice, so a busy loop is delayed by at most a slice of each thread in a pass. At 50 ms, and
-two threads for long calls, the median health check took 470 ms under the mixed load of `benchmarks/overload.py`; now 4.
-"""
-
-THREADS, LONG_THREADS = 2, 1
-"""Concurrent large calls, for each kind of work; and those that score or extract for longer than a slice."""
+_SHORT, _LONG = 0, 1
 
 R = TypeVar("R")
 T = TypeVar("T")
 
 
 class Lanes:
-    """Three thread pools: scoring many texts must delay neither the parsing of other requests nor a short call."""
+    """Two queues for one thread, which takes from them in turn: a short call is not behind all that long ones wait for.
+
+    Used in one event loop.
+    """
 
     def __init__(self) -> None:
-        self._codec = concurrent.futures.ThreadPoolExecutor(THREADS, thread_name_prefix="grading-codec")
-        self._short = concurrent.futures.ThreadPoolExecutor(THREADS, thread_name_prefix="grading-short")
-        self._long = concurrent.futures.ThreadPoolExecutor(LONG_THREADS, thread_name_prefix="grading-long")
+        self._thread = concurrent.futures.ThreadPoolExecutor(1, thread_name_prefix="grading")
+        self._waiting: tuple[_Queue, _Queue] = (collections.deque(), collections.deque())
+        self._running, self._last = False, _LONG
 
     def close(self) -> None:
-        """End the threads."""
-        for threads in (self._codec, self._short, self._long):
-            threads.shutdown(wait=False, cancel_futures=True)
+        """End the thread."""
+        self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def run(self, data: bytes, work: Callable[[], T]) -> T:
-        """Parse a request or serialize its answer, in a thread if the request is large."""
-        if len(data) < LARGE_REQUEST_BYTES:
-            return work()
-        return await asyncio.get_running_loop().run_in_executor(self._codec, work)
+        """Parse a request or serialize its answer, in the thread if the request is large."""
+        return work() if len(data) < LARGE_REQUEST_BYTES else await self._in_thread(_SHORT, work)
 
     async def sliced(self, work: Callable[[], Iterator[R]]) -> list[R]:
-        """All that an iterator yields, computed in a thread, slice by slice of time; stops if the call has ended.
-
-        The first slice has separate threads, so that a short call waits for no long one.
-        """
-        loop, results = asyncio.get_running_loop(), []
-        following = await loop.run_in_executor(self._short, _first_slice, work, results)
+        """All that an iterator yields, computed in the thread, slice by slice of time; stops if the call has ended."""
+        results: list[R] = []
+        following = await self._in_thread(_SHORT, lambda: _slice(work(), results))
         while following is not None:
-            following = await loop.run_in_executor(self._long, _slice, following, results)
+            following = await self._in_thread(_LONG, functools.partial(_slice, following, results))
         return results
 
+    async def _in_thread(self, lane: int, work: Callable[[], T]) -> T:
+        result: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+        self._waiting[lane].append((result, work))
+        self._go_on()
+        return await result
 
-def _first_slice(work: Callable[[], Iterator[R]], results: list[R]) -> Iterator[R] | None:
-    return _slice(work(), results)
+    def _go_on(self) -> None:
+        """Begin what is next, if the thread is idle: of the other queue, if anything waits there."""
+        for lane in (1 - self._last, self._last):
+            while self._waiting[lane] and not self._running:
+                result, work = self._waiting[lane].popleft()
+                if not result.done():  # else its call has ended
+                    self._running, self._last = True, lane
+                    done = asyncio.get_running_loop().run_in_executor(self._thread, work)
+                    done.add_done_callback(functools.partial(self._done, result))
+
+    def _done(self, result: asyncio.Future[T], done: asyncio.Future[T]) -> None:
+        self._running = False
+        if done.cancelled():  # the worker ends
+            result.cancel()
+            return
+        error = done.exception()
+        if not result.done():
+            if error is None:
+                result.set_result(done.result())
+            else:
+                result.set_exception(error)
+        self._go_on()
+
+
+_Queue = collections.deque[tuple[asyncio.Future[Any], Callable[[], Any]]]
 
 
 def _slice(following: Iterator[R], results: list[R]) -> Iterator[R] | None:
