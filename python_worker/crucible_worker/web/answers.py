@@ -19,6 +19,7 @@ from crucible_bridge.types import (
     EvaluatorInfo,
     PairedComparison,
     SampleResult,
+    bounds,
 )
 from crucible_worker.reports.comparisons import MOST_COMPARED, compare_as_data, compared_if_possible
 from crucible_worker.reports.run_tables import checkpoints_as_data, runs_as_data
@@ -39,6 +40,8 @@ CHECKPOINTS = 1_000
 """Checkpoints on the page of a run, the first by step."""
 MAX_ROWS = 1_000
 """Of a page of samples."""
+MAX_WHERE = bounds.DATASET_WHERE_MAX_COUNT
+"""Columns of a query of samples."""
 MAX_REPEATS = 100
 """Of a sample, in a column of answers."""
 _TIES = 200
@@ -123,7 +126,7 @@ class Answers:
             filter=query.get("filter", ""),
             other=query.get("other", ""),
             search=query.get("search", ""),
-            where=dict(_pair(text) for text in query.getlist("where")),
+            where=_where(query.getlist("where")),
             sort=query.get("sort", ""),
             descending=query.get("descending", "") not in ("", "0"),
             offset=_count(query, "offset", 0, most=10_000_000),
@@ -220,6 +223,15 @@ def _ids(query: QueryParams, *, least: int = 2) -> Sequence[str]:
             "ids", f"names {len(ids)} evaluations, must name {least} to {MOST_COMPARED}, with commas between them"
         )
     return ids
+
+
+def _where(texts: Sequence[str]) -> Mapping[str, str]:
+    if len(texts) > MAX_WHERE:
+        raise InvalidField("where", f"is given {len(texts):,} times, must be given at most {MAX_WHERE}")
+    pairs = dict(map(_pair, texts))
+    if len(pairs) < len(texts):
+        raise InvalidField("where", "names a column twice: no sample has two values of it")
+    return pairs
 
 
 def _pair(text: str) -> tuple[str, str]:
