@@ -19,6 +19,7 @@ from typing import Any
 import crucible_bridge
 from crucible_bridge.client import Bridge
 from crucible_bridge.errors import BridgeError
+from tests.robustness.probes import rss_of
 
 __all__ = ["EVALUATION_SERVICE", "WorkerProcess", "Workshop", "count_lines", "until", "workshop"]
 
@@ -121,9 +122,7 @@ class WorkerProcess:
 
     def rss(self) -> int:
         """Its resident memory in bytes."""
-        status = Path(f"/proc/{self.pid}/status").read_text()
-        line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
-        return int(line.split()[1]) * 1024
+        return rss_of(self.pid)
 
     @contextlib.contextmanager
     def limited(self, resource_limit: int, value: int) -> Iterator[None]:
