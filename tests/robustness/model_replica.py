@@ -2,7 +2,7 @@
 
 It listens at the port (0: any free one), writes its base URL to READY, a line with the prompt to RECORD for each
 request that it answers, and answers in upper case after so many seconds, eight requests at once. While there is a file
-READY.refusing it answers 503.
+READY.refusing it answers 503; while there is one READY.closing it closes the connection after each answer.
 """
 
 import asyncio
@@ -16,7 +16,7 @@ SLOTS = 8
 
 async def main(port: int, ready: Path, record: Path, seconds: float) -> None:
     """Serve until the process is ended."""
-    slots, refusing = asyncio.Semaphore(SLOTS), ready.with_suffix(".refusing")
+    slots, refusing, closing = asyncio.Semaphore(SLOTS), ready.with_suffix(".refusing"), ready.with_suffix(".closing")
 
     async def answer(request: web.Request) -> web.Response:
         body = await request.json()
@@ -28,7 +28,10 @@ async def main(port: int, ready: Path, record: Path, seconds: float) -> None:
         with record.open("a") as file:
             file.write(f"{prompt}\n")
         said = {"text": prompt.upper(), "message": {"role": "assistant", "content": prompt.upper()}}
-        return web.json_response({"choices": [{"index": 0, "finish_reason": "stop", **said}]})
+        response = web.json_response({"choices": [{"index": 0, "finish_reason": "stop", **said}]})
+        if closing.exists():
+            response.force_close()
+        return response
 
     async def models(_: web.Request) -> web.Response:
         return web.json_response({"data": [{"id": "m", "max_model_len": 4096}]})

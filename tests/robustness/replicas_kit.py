@@ -45,15 +45,22 @@ class Replica:
         self._process = subprocess.Popen(command)
         await until(self._ready.exists, WAIT_SECONDS)
 
-    @contextlib.contextmanager
-    def refusing(self) -> Iterator[None]:
+    def refusing(self) -> contextlib.AbstractContextManager[None]:
         """It answers 503 meanwhile."""
-        refusing = self._ready.with_suffix(".refusing")
-        refusing.touch()
+        return self._with_file(".refusing")
+
+    def closing(self) -> contextlib.AbstractContextManager[None]:
+        """It closes each connection after an answer meanwhile."""
+        return self._with_file(".closing")
+
+    @contextlib.contextmanager
+    def _with_file(self, suffix: str) -> Iterator[None]:
+        file = self._ready.with_suffix(suffix)
+        file.touch()
         try:
             yield
         finally:
-            refusing.unlink()
+            file.unlink()
 
     def kill(self) -> None:
         """Kill it, as a machine that loses its power."""

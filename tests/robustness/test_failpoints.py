@@ -26,6 +26,7 @@ from crucible_worker.runs.journal.journal import READERS, STREAM_READERS
 from tests.robustness.evidence import bits, check_events, check_interrupted_run, log_of, request, samples_of
 from tests.robustness.failpoints import FIRST_PROCESS, NEVER, Calls, Failpoints
 from tests.robustness.harness import WorkerProcess, Workshop, until, workshop
+from tests.robustness.replicas_kit import replicas
 from tests.service.code_kit import needs_sandbox
 from tests.service.grading_kit import GRADING, processes_below
 
@@ -51,10 +52,10 @@ class _Interrupted(Exception):
     """The evaluation was interrupted."""
 
 
-async def _evaluation(worker: WorkerProcess, name: str) -> Any:
+async def _evaluation(worker: WorkerProcess, name: str, **fields: Any) -> Any:
     """An evaluation from its start to its end, with a subscriber."""
     evaluation = worker.bridge.evaluation
-    await evaluation.start_evaluation(request(name, samples=SAMPLES))
+    await evaluation.start_evaluation(request(name, samples=SAMPLES, **fields))
     async with evaluation.watch_evaluation(name) as events:
         async for event in events:
             if event.kind is EventKind.EVALUATION_INTERRUPT:
@@ -64,6 +65,11 @@ async def _evaluation(worker: WorkerProcess, name: str) -> Any:
     found = await evaluation.get_evaluation(name)
     assert found.state is EvaluationState.COMPLETED
     return bits(found.metrics)
+
+
+async def _of_a_server(worker: WorkerProcess, name: str) -> Any:
+    """An evaluation of a model behind a server, with a connection for each request."""
+    return await _evaluation(worker, name, model="openai:s/m", evaluators=("accuracy",))
 
 
 async def _reads(worker: WorkerProcess, name: str) -> Any:
@@ -134,6 +140,9 @@ SWEEPS = (
     Sweep(scenario=_evaluation, calls=Calls.WRITE, error=errno.EIO),
     Sweep(scenario=_evaluation, calls=Calls.READ, error=errno.EIO),
     Sweep(scenario=_evaluation, calls=Calls.LOCK, error=errno.ENOLCK),
+    Sweep(scenario=_of_a_server, calls=Calls.CONNECT, error=errno.ECONNREFUSED),
+    Sweep(scenario=_of_a_server, calls=Calls.CONNECT, error=errno.ENETUNREACH, in_a_row=3),
+    Sweep(scenario=_of_a_server, calls=Calls.DESCRIPTOR, error=errno.EMFILE),
     Sweep(scenario=_reads, calls=Calls.READ, error=errno.EIO),
     Sweep(scenario=_reads, calls=Calls.LOCK, error=errno.EIO),
     Sweep(scenario=_programs, calls=Calls.OPEN | Calls.DESCRIPTOR, error=errno.EMFILE),
@@ -174,19 +183,23 @@ async def _with_failure(worker: WorkerProcess, sweep: Sweep, name: str, expected
 
 async def _swept(folder: Path, sweeps: Sequence[Sweep], most: int) -> None:
     failpoints = Failpoints.built(folder)
-    async with workshop(
-        folder, {"m": {}}, seconds=SWEEP_SECONDS, environment=failpoints.environment, code_sandboxes=1
-    ) as shop:
-        worker = await shop.start()
-        await _serves(worker)
-        await _evaluation(worker, "whole")
-        for sweep in sweeps:
-            await _sweep(worker, failpoints, sweep, most)
-        log = await log_of(worker.bridge)
-        check_events(log)
-        page = await worker.bridge.evaluation.list_evaluations(run_id="run")
-        for evaluation in page.items:
-            check_interrupted_run(log, await worker.bridge.evaluation.get_evaluation(evaluation.evaluation_id), SAMPLES)
+    fields: dict[str, Any] = {"environment": failpoints.environment, "code_sandboxes": 1}
+    async with replicas(folder, 0.0) as (server,):
+        with server.closing():
+            async with workshop(folder, {"m": {}}, seconds=SWEEP_SECONDS, servers={"s": server.url}, **fields) as shop:
+                await _all_swept(await shop.start(), failpoints, sweeps, most)
+
+
+async def _all_swept(worker: WorkerProcess, failpoints: Failpoints, sweeps: Sequence[Sweep], most: int) -> None:
+    await _serves(worker)
+    await _evaluation(worker, "whole")
+    for sweep in sweeps:
+        await _sweep(worker, failpoints, sweep, most)
+    log = await log_of(worker.bridge)
+    check_events(log)
+    page = await worker.bridge.evaluation.list_evaluations(run_id="run")
+    for evaluation in page.items:
+        check_interrupted_run(log, await worker.bridge.evaluation.get_evaluation(evaluation.evaluation_id), SAMPLES)
 
 
 async def _sweep(worker: WorkerProcess, failpoints: Failpoints, sweep: Sweep, most: int) -> None:
