@@ -16,11 +16,13 @@ import pytest
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.struct_pb2 import ListValue, Value
 
+import crucible_bridge
 import crucible_bridge.v1
 from crucible_bridge.codec.elements import MAX_ELEMENTS
 from tests.robustness.bare_http2 import DECLARED_BYTES, sent_of_a_long_message
-from tests.robustness.harness import WorkerProcess, workshop
+from tests.robustness.harness import WorkerProcess, until, workshop
 from tests.robustness.probes import HEALTH_SECONDS, rss_of, worst_probe
+from tests.service.grading_kit import GRADING
 from tests.service.server_kit import token_file
 from tests.service.serving import Serving, serving
 
@@ -183,6 +185,8 @@ async def test_a_message_that_is_declared_as_long_is_ended(tmp_path: Path, path:
     """Without a token only windows of it are received; a health check, which needs none, has a second for it."""
     settings = f'token_file = "{token_file(tmp_path, "s3cret")}"\nlimits = {{ health_request_seconds = 1.0 }}'
     async with serving(tmp_path, settings) as worker:
+        async with crucible_bridge.connect(worker.address) as bridge:
+            await until(lambda: bridge.worker.health(GRADING))  # all is imported then
         before, peak = rss_of(worker.process.pid), 0
         sending = asyncio.create_task(sent_of_a_long_message(worker.address, path))
         while not sending.done():
