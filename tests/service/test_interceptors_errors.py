@@ -59,7 +59,7 @@ async def test_a_system_without_room_is_an_error_to_retry(rig):
     error = await error_of(rig.evaluation.GetEvaluation(GET))
 
     assert (error.code, error.retryable, error.retry_after) == (Code.RESOURCE_EXHAUSTED, True, 1.0)
-    assert error.message == "the worker's system has no room: Too many open files"
+    assert error.message == "the worker's machine has no room: Too many open files"
 
 
 async def test_a_malformed_message_is_the_callers_error(rig):
