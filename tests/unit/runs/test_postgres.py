@@ -514,7 +514,8 @@ def _sqlite_tables():
             name: [column[1] for column in connection.execute(f"PRAGMA table_info({name})")]
             for (name,) in names.fetchall()
         }
-    del tables["journal_file"]
+    for own in ("journal_file", "owner_generations"):
+        del tables[own]
     return tables
 
 
