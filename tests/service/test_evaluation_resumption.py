@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from crucible_bridge.errors import Code
+from crucible_bridge.errors import BackendError, Code
 from crucible_bridge.events import EventKind
 from crucible_bridge.types import Dataset, EvaluateRequest, EvaluationState, Limits
-from crucible_worker.runs import resuming, resumptions
+from crucible_worker.runs import resuming, resumptions, waits
+from crucible_worker.runs.journal.mark import JournalMark
 from crucible_worker.testing import RunningWorker, ScriptedModel, run_worker
 from tests.robustness.harness import until
-from tests.service.evaluation_kit import HeldModel, asked, failing, kinds_of, refused
+from tests.service.evaluation_kit import HeldModel, asked, failing, kinds_of, refused, rig
 
 COUNT = 6
 SECONDS = 60.0
@@ -113,3 +116,48 @@ async def test_resume_evaluation_begins_an_attempt(tmp_path: Path, data: Path):
         await calls.resume_evaluation("e")
         await until(state(worker, "e", EvaluationState.COMPLETED), SECONDS)
         await refused(calls.resume_evaluation("e"), Code.FAILED_PRECONDITION, "EVALUATION_ENDED", "evaluation_id")
+
+
+class _Unloadable(ScriptedModel):
+    """Cannot be loaded now."""
+
+    async def load(self) -> None:
+        """Fail.
+
+        Raises:
+            BackendError: always.
+        """
+        raise BackendError("cannot be read", reason="BACKEND_LOAD", retryable=True, retry_after=0.0)
+
+
+async def test_an_interruption_that_callers_can_see_can_be_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A start that comes while the worker has yet to release the evaluation's lock waits for that, and resumes it."""
+    interrupts, released, put_off, keep = threading.Event(), threading.Event(), waits.put_off, JournalMark.keep
+    committed = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def put_off_now(transaction: Any, number: int) -> None:
+        put_off(transaction, number)
+        interrupts.set()
+
+    def keep_late(mark: JournalMark, sequence: int) -> None:
+        keep(mark, sequence)
+        if interrupts.is_set():
+            interrupts.clear()
+            loop.call_soon_threadsafe(committed.set)
+            released.wait(60)
+
+    monkeypatch.setattr(waits, "FIRST_REST_SECONDS", 0.0)
+    monkeypatch.setattr(waits, "put_off", put_off_now)
+    monkeypatch.setattr(JournalMark, "keep", keep_late)
+    async with rig(_Unloadable(), outage_seconds=0.2) as r:
+        await r.evaluation.start_evaluation(asked())
+        await committed.wait()
+        seen = await r.evaluation.get_evaluation("e")
+        start = asyncio.create_task(r.evaluation.start_evaluation(asked()))
+        await asyncio.wait([start], timeout=0.5)
+        released.set()
+        resumed = (await start).evaluation
+
+    assert (seen.state, seen.attempt) == (EvaluationState.INTERRUPTED, 1)
+    assert resumed.attempt == 2

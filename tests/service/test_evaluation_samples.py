@@ -3,7 +3,6 @@
 import asyncio
 import json
 import math
-import threading
 from typing import Any
 
 import pytest
@@ -13,9 +12,7 @@ from crucible_bridge.events import EventKind
 from crucible_bridge.types import EvaluationState, Limits, Sample, Verdict
 from crucible_worker.grading.text import ExactMatch
 from crucible_worker.limits import WorkerLimits
-from crucible_worker.runs import waits
 from crucible_worker.runs.calls import ATTEMPTS_PER_CALL, MIN_RETRIES
-from crucible_worker.runs.journal.mark import JournalMark
 from crucible_worker.testing import STALL, ScriptedModel, run_worker
 from tests.service.evaluation_kit import (
     HeldModel,
@@ -372,36 +369,3 @@ async def test_model_that_cannot_be_loaded_now_is_waited_for():
 
     assert (evaluation.state, evaluation.problem) == (EvaluationState.INTERRUPTED, None)
     assert r.model.calls == 0
-
-
-async def test_an_interruption_that_callers_can_see_can_be_resumed(monkeypatch):
-    """A start that comes while the worker has yet to release the evaluation's lock waits for that, and resumes it."""
-    interrupts, released, put_off, keep = threading.Event(), threading.Event(), waits.put_off, JournalMark.keep
-    committed = asyncio.Event()
-    loop = asyncio.get_running_loop()
-
-    def put_off_now(transaction, number):
-        put_off(transaction, number)
-        interrupts.set()
-
-    def keep_late(mark, sequence):
-        keep(mark, sequence)
-        if interrupts.is_set():
-            interrupts.clear()
-            loop.call_soon_threadsafe(committed.set)
-            released.wait(60)
-
-    monkeypatch.setattr(waits, "FIRST_REST_SECONDS", 0.0)
-    monkeypatch.setattr(waits, "put_off", put_off_now)
-    monkeypatch.setattr(JournalMark, "keep", keep_late)
-    async with rig(Unloadable(), outage_seconds=0.2) as r:
-        await r.evaluation.start_evaluation(asked())
-        await committed.wait()
-        seen = await r.evaluation.get_evaluation("e")
-        start = asyncio.create_task(r.evaluation.start_evaluation(asked()))
-        await asyncio.wait([start], timeout=0.5)
-        released.set()
-        resumed = (await start).evaluation
-
-    assert (seen.state, seen.attempt) == (EvaluationState.INTERRUPTED, 1)
-    assert resumed.attempt == 2
