@@ -126,7 +126,7 @@ class Reading:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Reference:
-    """The result of an evaluation that nobody disturbed."""
+    """The result of an evaluation without a fault."""
 
     metrics: Mapping[str, str]
     """To the last bit."""
@@ -334,7 +334,7 @@ def progress_never_goes_back(history: History) -> Iterator[str]:
 
 
 def pauses_last(history: History) -> Iterator[str]:
-    """A paused evaluation is paused in each later answer, until somebody resumes it or it ends."""
+    """A paused evaluation is paused in each later answer, until it is resumed or ends."""
     resumed: dict[str, list[Call]] = collections.defaultdict(list)
     for call in history.calls:
         if call.name == "resume":
@@ -377,7 +377,7 @@ def samples_are_those_of_an_undisturbed_run(history: History) -> Iterator[str]:
 
 
 def results_are_those_of_an_undisturbed_run(history: History) -> Iterator[str]:
-    """A completed evaluation has the metrics, to the last bit, and all samples of a run that nobody disturbed."""
+    """A completed evaluation has the metrics, to the last bit, and all samples of a run without a fault."""
     for identity, ends in history.ended.items():
         for end in ends:
             if end.evaluation.state is not EvaluationState.COMPLETED:
@@ -528,7 +528,7 @@ def arithmetic_is_right(history: History) -> Iterator[str]:
 
 
 def plans_start_each_step_once(history: History) -> Iterator[str]:
-    """A step of a plan has the same evaluations, whoever is notified of it and however often."""
+    """A step of a plan has the same evaluations, at each worker that is notified of it, and however often."""
     steps: dict[str, tuple[str, ...]] = {}
     for call in history.calls:
         if call.name == "notify" and call.answer is not None:

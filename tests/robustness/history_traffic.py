@@ -148,7 +148,7 @@ def _plan() -> EvaluationPlan:
 
 
 async def _references(folder: Path, replica: Replica) -> dict[str, dict[str, Reference]]:
-    """What each kind of evaluation comes to at a worker that nobody disturbs, by the fingerprint of its data set."""
+    """What each kind of evaluation comes to at a worker without faults, by the fingerprint of its data set."""
     folder.mkdir()
     rows = folder / "rows.jsonl"
     rows.write_text(CONTENTS["whole"])
@@ -350,7 +350,7 @@ class Traffic:
     async def _crash_database(self) -> None:
         assert self._server is not None
         async with contextlib.AsyncExitStack() as held:
-            # A worker that starts without its database ends: whoever started it starts it again.
+            # A worker that starts without its database ends: its supervisor starts it again.
             for lock in self._busy:
                 await held.enter_async_context(lock)
             await asyncio.to_thread(self._server.stop, self._rng.choice((signal.SIGQUIT, signal.SIGINT)))

@@ -126,16 +126,16 @@ def image(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
 
     In a user namespace the program's user owns them.
     """
-    nobody = request.param == "in a user namespace"
-    if nobody and os.geteuid() != 0:
+    rootless = request.param == "in a user namespace"
+    if rootless and os.geteuid() != 0:
         pytest.skip("every sandbox of a user is in a user namespace: the other run tests it")
-    if nobody and not DEBIAN_PYTHON.exists():
+    if rootless and not DEBIAN_PYTHON.exists():
         pytest.skip(f"{DEBIAN_PYTHON} is not there: a Python that everybody may read")
     with tempfile.TemporaryDirectory(prefix="crucible-images-") as made:
         folder = Path(made)
-        folder.chmod(0o755)  # for whoever builds the sandbox
+        folder.chmod(0o755)  # for the user that builds the sandbox
         (folder / "shared.py").touch()
-        if nobody:
+        if rootless:
             monkeypatch.setattr(bubblewrap, "_may_mount", lambda: False)
             monkeypatch.setattr(bubblewrap, "_python", lambda: str(DEBIAN_PYTHON.resolve()))
             monkeypatch.setattr(bubblewrap, "_outside_usr", lambda folders: iter(()))

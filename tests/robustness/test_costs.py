@@ -42,6 +42,8 @@ CALL_SECONDS = 60.0
 DEEP = 4_000_000
 """Messages in each other: 19 MB of tags and lengths."""
 
+_UNKNOWN = b"\xfa\x7f\x00"
+"""A field of the number 2,047, without content."""
 _TEXTS = (FieldDescriptor.TYPE_STRING, FieldDescriptor.TYPE_BYTES)
 _NUMBERS = (FieldDescriptor.TYPE_ENUM, FieldDescriptor.TYPE_INT32, FieldDescriptor.TYPE_INT64)
 Path_ = tuple[Any, ...]
@@ -101,6 +103,7 @@ def _messages(request: Any) -> Iterator[tuple[str, Callable[[], bytes]]]:
             f"numbers {'.'.join(field.name for field in path)}",
             lambda path=path: _inside(path, b"\1" * MESSAGE_BYTES),
         )
+    yield "unknown fields", lambda: _UNKNOWN * (MESSAGE_BYTES // len(_UNKNOWN))
     for path in _paths(request, lambda field: field.message_type is Value.DESCRIPTOR):
         yield f"deep {_named(path)}", lambda path=path: _inside(path, _nested())
     for path in list(_paths(request, lambda field: not field.is_repeated and field.type in _TEXTS))[:3]:
@@ -169,12 +172,13 @@ async def _check(
     ("called", "name"),
     [
         ("GradeMath", "empty items"),
+        ("GradeMath", "unknown fields"),
         ("ListEvaluations", "numbers states"),
         ("StartEvaluation", "most request.evaluators"),
     ],
 )
 async def test_a_costly_message_is_refused_at_little_cost(tmp_path: Path, called: str, name: str) -> None:
-    """Of each shape one: empty messages, numbers, and as many messages as a request may have."""
+    """Of each shape one: empty messages, fields of no meaning, numbers, and as many messages as a request may have."""
     method = next(method for method in _methods() if method.name == called)
     async with workshop(tmp_path, {"m": {}}) as shop:
         await _check(await shop.start(), method, name, dict(_messages(method.input_type))[name]())

@@ -359,7 +359,7 @@ WRONG: Mapping[str, tuple[str, Change]] = {
     ),
     "an evaluation that never ends": ("everything_ends", _ends(_running())),
     "an evaluation that failed for good": ("everything_ends", _ends(_evaluation("a", state=EvaluationState.FAILED))),
-    "an evaluation that nobody cancelled": ("everything_ends", _ends(_evaluation("a", state=CANCELLED))),
+    "an evaluation that was not cancelled": ("everything_ends", _ends(_evaluation("a", state=CANCELLED))),
     "an evaluation without an end": ("everything_ends", lambda history: history.ended.pop("a")),
 }
 """Changes of a right history, each with the rule that refuses it."""

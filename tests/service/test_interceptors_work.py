@@ -19,6 +19,7 @@ from crucible_worker.grading.pool import GradingPool
 from crucible_worker.interceptors.room import RETRY_AFTER_SECONDS
 from crucible_worker.interceptors.work import (
     LEAST_RETRY_SECONDS,
+    MOST_OTHERS,
     MOST_RETRY_SECONDS,
     UNIT_BYTES,
     WorkBound,
@@ -173,6 +174,14 @@ def test_items_and_bytes_are_work(length: int):
 def test_what_is_no_request_is_little_work(data: bytes):
     """It is counted all the same; whatever reads it refuses it."""
     assert counted(pb.GradeMathRequest, "items", 1, 100)(data) == 1
+
+
+def test_of_too_many_other_fields_few_are_read():
+    """Ten million of them would hold the event loop for ten seconds: the request counts as a full one."""
+    data = b"\x7a\x00" * (100 + MOST_OTHERS + 1)
+
+    assert counted(pb.GradeMathRequest, "items", 1, 100)(data) == 100
+    assert counted(pb.GradeMathRequest, "items", 1, 100)(data[: 2 * MOST_OTHERS]) == 1
 
 
 def test_a_field_other_than_the_first_is_counted():

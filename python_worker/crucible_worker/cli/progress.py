@@ -41,8 +41,9 @@ WIDE_COLUMNS = 120
 """Terminals from this width show the time that has passed, and a wide bar."""
 NARROW_BAR = 8
 _BEGINS = (EventKind.EVALUATION_START, EventKind.EVALUATION_RESUME)
-_PAUSES = (EventKind.EVALUATION_PAUSED, EventKind.EVALUATION_RESUMED)
 """Events that leave the phase shown: the model is not yet loaded."""
+_PAUSES = (EventKind.EVALUATION_PAUSED, EventKind.EVALUATION_RESUMED)
+"""Events of a time in which nothing can be done."""
 _WITH_COUNTS = (Phase.ASKING, Phase.GRADING, Phase.PAUSED)
 """Phases that lines with counts name."""
 _ENDS = (EventKind.EVALUATION_STOP, EventKind.EVALUATION_EXCEPTION)

@@ -17,10 +17,13 @@ from crucible_bridge.errors import ResourceExhausted
 from crucible_bridge.reasons import Reason
 from crucible_worker.interceptors.room import RETRY_AFTER_SECONDS
 
-__all__ = ["LEAST_RETRY_SECONDS", "MOST_RETRY_SECONDS", "UNIT_BYTES", "WorkBound", "counted"]
+__all__ = ["LEAST_RETRY_SECONDS", "MOST_OTHERS", "MOST_RETRY_SECONDS", "UNIT_BYTES", "WorkBound", "counted"]
 
 UNIT_BYTES = 1024
 """So many bytes of a request are as much work as an item."""
+
+MOST_OTHERS = 64
+"""Fields of a request besides its items that are read on the event loop, to count its items."""
 
 LEAST_RETRY_SECONDS, MOST_RETRY_SECONDS = 0.1, 30.0
 """Bounds of the time after which a refused caller may retry."""
@@ -160,11 +163,16 @@ def counted(message: type[Message], field: str, weight: int, most: int) -> Calla
 
 
 def _count(data: bytes, number: int, most: int) -> int:
-    """Contents of a field, up to `most`; those behind something malformed do not count, as the request is refused."""
+    """Contents of a field, up to `most`, which also counts for a request with too many other fields to be read here.
+
+    Those behind something malformed do not count, as the request is refused.
+    """
     at = count = 0
     end, tag = len(data), number << 3 | 2
     try:
-        while at < end and count < most:
+        for _ in range(most + MOST_OTHERS):
+            if at >= end or count == most:
+                return count
             size = data[at + 1]
             if data[at] == tag and size < 0x80:  # of most items
                 at += 2 + size
@@ -177,4 +185,4 @@ def _count(data: bytes, number: int, most: int) -> int:
                 count += found == number and content is not None
     except (NeedsFallback, IndexError):
         return count
-    return count
+    return most

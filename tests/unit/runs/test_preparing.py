@@ -41,18 +41,28 @@ def _locked(state_dir: Path) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def test_a_worker_that_waits_says_for_whom(tmp_path, monkeypatch):
-    """One line with the process that has the lock, its command and the bound; then it starts as ever."""
-    monkeypatch.setattr(preparing, "NOTICE_SECONDS", 0.0)
+@contextlib.contextmanager
+def noticed() -> Iterator[tuple[list[structlog.types.EventDict], threading.Event]]:
+    """The lines that are logged meanwhile, by any thread, and an event that each of them sets."""
     lines: list[structlog.types.EventDict] = []
-    said = threading.Event()
+    said, before = threading.Event(), structlog.get_config()
 
     def take(_: object, __: str, line: structlog.types.EventDict) -> structlog.types.EventDict:
         lines.append(line)
         said.set()
         raise structlog.DropEvent
 
-    with _locked(tmp_path) as process, structlog_to(take):
+    structlog.configure(processors=[take])
+    try:
+        yield lines, said
+    finally:
+        structlog.configure(**before)
+
+
+def test_a_worker_that_waits_says_for_whom(tmp_path, monkeypatch):
+    """One line with the process that has the lock, its command and the bound; then it starts as ever."""
+    monkeypatch.setattr(preparing, "NOTICE_SECONDS", 0.0)
+    with _locked(tmp_path) as process, noticed() as (lines, said):
         done: list[Path] = []
         thread = threading.Thread(target=lambda: done.append(prepare(tmp_path)))
         thread.start()
@@ -67,27 +77,10 @@ def test_a_worker_that_waits_says_for_whom(tmp_path, monkeypatch):
     assert line["at_most_seconds"] == preparing.WAIT_SECONDS
 
 
-@contextlib.contextmanager
-def structlog_to(processor: structlog.types.Processor) -> Iterator[None]:
-    """Have every line handed to a processor."""
-    before = structlog.get_config()
-    structlog.configure(processors=[processor])
-    try:
-        yield
-    finally:
-        structlog.configure(**before)
-
-
 def test_a_lock_file_that_was_removed_meanwhile_is_made_again(tmp_path, monkeypatch):
     """The process that had it may not be the only one: a worker that waited for the old file locks the new one, too."""
     monkeypatch.setattr(preparing, "NOTICE_SECONDS", 0.0)
-    said = threading.Event()
-
-    def take(*_: object) -> structlog.types.EventDict:
-        said.set()
-        raise structlog.DropEvent
-
-    with _locked(tmp_path) as process, structlog_to(take):
+    with _locked(tmp_path) as process, noticed() as (_, said):
         done: list[Path] = []
         thread = threading.Thread(target=lambda: done.append(prepare(tmp_path)))
         thread.start()

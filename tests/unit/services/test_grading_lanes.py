@@ -58,7 +58,7 @@ async def test_an_error_is_that_of_its_call_alone(lanes: Lanes) -> None:
     assert (str(failed), fine) == ("no number", ["a", "b", "c"])
 
 
-async def test_what_nobody_waits_for_any_more_is_not_begun(lanes: Lanes) -> None:
+async def test_what_is_no_longer_waited_for_is_not_begun(lanes: Lanes) -> None:
     """A call that has ended costs the thread nothing."""
     go_on, begun, done = threading.Event(), threading.Event(), []
 
