@@ -68,6 +68,7 @@ async def test_a_malformed_message_is_the_callers_error(rig):
 
     with capture_logs(processors=[structlog.contextvars.merge_contextvars]) as lines:
         error = await error_of(call(b"\xff\xff\xff"))
+        await until(lambda: any(line["event"] == "call" for line in lines))  # the caller may be told before the log
 
     assert (error.code, error.reason) == (Code.INVALID_ARGUMENT, "MALFORMED_MESSAGE")
     (line,) = [line for line in lines if line["event"] == "call"]
