@@ -1,5 +1,5 @@
 # Two commands for a newcomer: `make demo` and `make test`. Both make .venv first, where it is missing or out of date:
-# `make demo` with what the demo needs, `make test` adds the rest.
+# `make demo` with what the demo needs, `make test` adds the tools of the checks, `make test-all` PyTorch, Ray and others.
 #
 #   PYTHON=python3.12 make test      takes another interpreter (3.11 or later)
 #   PIP_EXTRA_INDEX_URL=https://download.pytorch.org/whl/cpu make test
@@ -8,8 +8,9 @@
 PYTHON ?= python3
 OUTPUT ?= demo-output
 SECONDS ?= 3600
+CORES := $(shell nproc)
 # Twice as many as the cores: many tests wait.
-PROCESSES ?= $(shell echo $$(( $$(nproc) * 2 )))
+PROCESSES ?= $(shell echo $$(( $(CORES) * 2 )))
 
 VENV := .venv
 # The version that the committed modules were made with; others of the Elixir client's dependencies read them as well.
@@ -38,16 +39,28 @@ DOCS_VENV := .venv-docs
 AXE_VERSION := 4.14.1
 AXE := build/axe.min.js
 BIN := $(VENV)/bin
-# What the demo needs, and with the tools and libraries of the checks.
+# What the demo needs; with what lint and the core of the tests need; with everything.
 DEMO_READY := $(VENV)/.ready-demo
+CORE_READY := $(VENV)/.ready-core
 READY := $(VENV)/.ready
 
 # pyright would ask the network for newer versions of itself; ours is pinned.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
+PIP := $(BIN)/pip install --quiet --constraint constraints.txt --editable
+CORE_EXTRAS := openai,postgres,text,web,dev
+EXTRAS := local,lora,openai,postgres,text,datasets,web,dev,dev-all
+
+# One line for a step, with its seconds; what it prints is shown if it fails.
+define step
+	@printf '%s ... ' '$(1)'; began=$$(date +%s); log=$$(mktemp); \
+	if ( $(2) ) >$$log 2>&1; then echo "$$(( $$(date +%s) - began )) s"; rm -f $$log; \
+	else echo failed; cat $$log >&2; rm -f $$log; exit 1; fi
+endef
+
 .DEFAULT_GOAL := help
-.PHONY: help demo test check test-elixir test-pages test-tinker test-inspect test-loggers test-postgres test-history test-clusters test-failpoints test-every-eval-ever test-floors lint docs vendor pictures generate generate-elixir bench bench-lm-eval torture fuzz serve clean
+.PHONY: help demo test check test-elixir test-pages test-tinker test-inspect test-loggers test-postgres test-history test-clusters test-failpoints test-every-eval-ever test-floors test-all test-docs lint lint-all docs vendor pictures generate generate-elixir bench bench-lm-eval torture fuzz serve clean
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 22
@@ -57,23 +70,33 @@ $(DEMO_READY): pyproject.toml constraints.txt
 		{ echo "Python 3.11 or later is needed: PYTHON=python3.12 make ..." >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 		{ echo "Python's venv module is missing; on Debian and Ubuntu: sudo apt install python3-venv" >&2; exit 1; }
-	@echo "Setting up $(VENV) for the demo: half a minute the first time."
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable .
+	$(call step,$(VENV) with the worker (the first time),$(PYTHON) -m venv $(VENV) && $(PIP) .)
 	@touch $@
 
-$(READY): $(DEMO_READY)
-	@echo "Adding the checks' tools and libraries to $(VENV): some minutes the first time."
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[local,lora,openai,postgres,text,datasets,web,dev]'
-	$(BIN)/pip install --quiet --constraint constraints.txt --no-deps tinker-cookbook==0.6.1
+$(CORE_READY): $(DEMO_READY)
+	$(call step,tools of the checks (the first time),$(PIP) '.[$(CORE_EXTRAS)]')
+	@touch $@
+
+$(READY): $(CORE_READY)
+	$(call step,libraries of all checks (the first time: some minutes and 2 GB),$(PIP) '.[$(EXTRAS)]')
+	$(call step,tinker-cookbook,$(BIN)/pip install --quiet --constraint constraints.txt --no-deps tinker-cookbook==0.6.1)
 	@touch $@
 
 demo: $(DEMO_READY) ## evaluate the embedded checkpoints, live; OUTPUT=DIR takes the files it leaves
 	$(BIN)/crucible-worker demo --output $(OUTPUT)
 
+test: lint ## lint, and the core of the tests: after every change, 6 minutes on two cores; PROCESSES=N of them at once
+	$(BIN)/pytest -m core --quiet --numprocesses=$(CORES) --dist=worksteal $(CORE_OPTIONS)
+	@echo "All passed. Everything else: make test-all. How to change something: docs/developing.md"
+
 # A worker whose clock is wrong as a whole needs libfaketime (apt install libfaketime); without it two tests are skipped.
-test: lint ## lint, then every test but torture, test-postgres, test-history, test-clusters, test-failpoints, test-tinker, test-inspect, test-loggers and test-elixir; PROCESSES=N of them at once
-	$(BIN)/pytest --numprocesses=$(PROCESSES) --dist=worksteal
+test-all: lint-all ## everything but what its own command is for: 25 minutes on two cores; names what it skips, and its cure
+	$(BIN)/pytest --quiet --numprocesses=$(PROCESSES) --dist=worksteal --costliest=20
+	@$(MAKE) --no-print-directory test-docs test-pages test-clusters test-postgres
+	@echo "All passed. Commands with more tests: make help"
+
+test-docs: $(READY) ## the commands and programs of README and docs, as a reader runs them
+	$(BIN)/pytest -m docs --quiet --numprocesses=$(PROCESSES) --dist=worksteal
 
 check: $(READY) ## lint, types and tests of what git says is not committed, or of FILES="a.py b.py"
 	$(BIN)/python -m tests.changed --processes=$(PROCESSES) $(FILES)
@@ -183,17 +206,21 @@ pictures: $(READY) ## screenshots of every page, light and dark, in build/pictur
 vendor: $(READY) ## the chart library of the pages again, from npm, with its version and digests
 	$(BIN)/python python_worker/crucible_worker/web/vendor/renew.py
 
-lint: $(READY) ## style, types, directions of imports, protos, generated code
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/pyright
-	$(BIN)/lint-imports
-	$(BIN)/buf lint protos
-	$(BIN)/buf breaking protos --against protos/baseline/v1.binpb
-	$(BIN)/python protos/generate.py --check
-	$(BIN)/python docs/generate.py --check
+# Without the tests, and without what needs libraries that the core does without: `lint-all` has all types.
+NOT_IN_CORE := PIL|datasets|huggingface_hub|inspect_ai|lightning|mlflow|peft|pyarrow|pytorch_lightning|ray|safetensors|tensorboardX|tinker|tinker_cookbook|tokenizers|torch|trackio|transformers|wandb
+TYPED = $$(grep -rLE --include=*.py --exclude-dir=v1 --exclude-dir=wire '^ *(import|from) ($(NOT_IN_CORE))\b' bridge python_worker)
 
-generate: $(READY) ## generate what follows from protos/ (messages, types, conversions, reference), and tables of pages
+lint: $(CORE_READY) ## style, types of what is shipped, directions of imports, protos, generated code
+	$(call step,style,$(BIN)/ruff check . && $(BIN)/ruff format --check .)
+	$(call step,types of what is shipped,$(BIN)/pyright --threads $(CORES) $(TYPED))
+	$(call step,directions of imports,$(BIN)/lint-imports)
+	$(call step,protos,$(BIN)/buf lint protos && $(BIN)/buf breaking protos --against protos/baseline/v1.binpb)
+	$(call step,generated code and tables,$(BIN)/python protos/generate.py --check && $(BIN)/python docs/generate.py --check)
+
+lint-all: $(READY) lint ## lint, and the types of tests and benchmarks
+	$(call step,types of everything,$(BIN)/pyright --threads $(CORES))
+
+generate: $(CORE_READY) ## generate what follows from protos/ (messages, types, conversions, reference), and tables of pages
 	$(BIN)/python protos/generate.py
 	$(BIN)/python docs/generate.py
 

@@ -8,14 +8,11 @@ from typing import Any
 
 import pytest
 import structlog
-from hypothesis import settings
 
 from crucible_worker.runs.journal import Journal
 from tests.postgres_server import PostgresServer, running_server
 
-# Time says nothing about correctness on a loaded machine.
-settings.register_profile("house", deadline=None)
-settings.load_profile("house")
+pytest_plugins = ["tests.tiers"]
 
 # A shell that starts the tests in the background has them ignore Ctrl-C, and nohup a hang-up. What they start would
 # inherit that; a handler it does not inherit.

@@ -1,4 +1,4 @@
-"""Embedded models where PyTorch is not installed: numpy answers as PyTorch does, and the demo needs nothing else."""
+"""Embedded models: numpy answers as PyTorch does, whose host runs them on a GPU; and the demo needs nothing else."""
 
 import asyncio
 import json
@@ -14,7 +14,7 @@ import pytest_asyncio
 from crucible_bridge.errors import BackendError, FailedPrecondition, InvalidField
 from crucible_bridge.types import ChatMessage, Datum, EmbeddedModel, ModelInput, SamplingParams
 from crucible_worker.backends.distributions import Wanted
-from crucible_worker.backends.local import LocalBackend, backend
+from crucible_worker.backends.local import LocalBackend
 from crucible_worker.embedded.arithmetic import held_out
 from tests.tables import rows
 
@@ -37,12 +37,10 @@ importlib.machinery.PathFinder.find_spec = lambda name, *more: (
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def local():
-    """A backend that finds no PyTorch."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(backend, "_NEEDED", ("a_module_that_is_not_installed",))
-        local = LocalBackend()
-        yield local
-        await local.aclose()
+    """A backend that computes embedded models by numpy."""
+    local = LocalBackend()
+    yield local
+    await local.aclose()
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -59,6 +57,7 @@ async def reference():
     pytest.importorskip("torch", reason="torch is not installed: there is nothing to compare with")
     pytest.importorskip("transformers", reason="transformers is not installed: there is nothing to compare with")
     local = LocalBackend(device="cpu")
+    local._by_numpy = False
     model = await local.open(MODEL)
     await model.load()
     yield model
