@@ -11,6 +11,7 @@ import structlog
 
 from crucible_worker.runs.journal import Journal
 from tests.postgres_server import PostgresServer, running_server
+from tests.skips import skipped_rows
 
 pytest_plugins = ["tests.tiers"]
 
@@ -67,3 +68,10 @@ def journals_of_tests(request: pytest.FixtureRequest, monkeypatch: pytest.Monkey
 def pytest_addoption(parser: pytest.Parser) -> None:
     """`--row`, for the tests over a table (see tests/tables.py)."""
     parser.addoption("--row", metavar="TEXT", help="of tests over a table, run only the rows with TEXT in their names")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """What was skipped, where tests run in other processes too."""
+    run = [*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")]
+    for line in skipped_rows(run):
+        terminalreporter.write_line(line)

@@ -7,6 +7,9 @@
 The rows of such a test share one cause of failure, and its fixtures. Where each row needs fixtures that no other row
 has touched, takes long, or is a rule by itself, `pytest.mark.parametrize` is right. `pytest --row=TEXT` runs only the
 rows with TEXT in their names.
+
+A row that calls `pytest.skip` is skipped alone, and the end of the run's output lists it (tests/skips.py). A test is
+skipped if all of its rows are.
 """
 
 from __future__ import annotations
@@ -21,7 +24,10 @@ from typing import Any
 
 import pytest
 
-__all__ = ["rows"]
+__all__ = ["SKIPPED_ROW", "rows"]
+
+SKIPPED_ROW = "skipped row"
+"""The property of a test's report that holds the name of a skipped row, and the reason."""
 
 MAX_REPORTED = 20
 """Failures that are reported with their reasons; further ones are named."""
@@ -29,8 +35,8 @@ MAX_NAME_CHARS = 60
 """Of one value in a row's name."""
 
 _PARAM = type(pytest.param())
-_FAILURES = (Exception, pytest.fail.Exception, pytest.skip.Exception)
-"""A skipped row fails too: nobody would see that it was not run."""
+_ENDS = (Exception, pytest.fail.Exception, pytest.skip.Exception)
+"""What ends one row, not its test."""
 
 Test = Callable[..., Any]
 Called = Callable[[Any], object] | None
@@ -45,6 +51,38 @@ class Row:
     """In the report. Unlike those of tests it need not be unique."""
     values: Mapping[str, Any]
     """By the test's parameters."""
+
+
+class _Outcomes:
+    """The rows of one test, and what became of them."""
+
+    def __init__(self, test: pytest.Item, rows: Sequence[Row]) -> None:
+        self.rows = rows
+        self._test = test
+        self._failed: list[tuple[Row, BaseException]] = []
+        self._skipped: list[tuple[Row, str]] = []
+
+    def add(self, row: Row, end: BaseException) -> None:
+        """Count a row that failed or was skipped."""
+        if isinstance(end, pytest.skip.Exception):
+            self._skipped.append((row, str(end)))
+        else:
+            self._failed.append((row, end))
+
+    def report(self) -> None:
+        """Fail if a row has, with the traceback of the first; skip the test if all rows were skipped."""
+        __tracebackhide__ = True
+        if len(self._skipped) == len(self.rows):
+            pytest.skip("; ".join(dict.fromkeys(reason for _, reason in self._skipped)))
+        self._test.user_properties += [(SKIPPED_ROW, (row.name, reason)) for row, reason in self._skipped]
+        if not self._failed:
+            return
+        lines = [f"{len(self._failed)} of {len(self.rows)} rows fail:"]
+        for row, error in self._failed[:MAX_REPORTED]:
+            reason = f"{type(error).__name__}: {error}".rstrip()
+            lines.append(f"[{row.name}] {textwrap.indent(reason, '    ').lstrip()}")
+        lines += [f"[{row.name}] fails as well" for row, _ in self._failed[MAX_REPORTED:]]
+        raise AssertionError("\n".join(lines)) from self._failed[0][1]
 
 
 def rows(names: str | Sequence[str], cases: Iterable[Any], *, ids: Ids = None) -> Callable[[Test], Test]:
@@ -97,35 +135,35 @@ def _over(table: Sequence[Row], test: Test) -> Test:
     signature = inspect.signature(test)
     asks = "request" in signature.parameters
 
-    def chosen(fixtures: dict[str, Any]) -> Sequence[Row]:
+    def outcomes(fixtures: dict[str, Any]) -> _Outcomes:
         request = fixtures["request"] if asks else fixtures.pop("request")
         wanted = request.config.getoption("row")
         found = [row for row in table if wanted is None or wanted in row.name]
         if not found:
             pytest.skip(f"no row has {wanted!r} in its name")
-        return found
+        return _Outcomes(request.node, found)
 
     @functools.wraps(test)
     def run(**fixtures: Any) -> None:
         __tracebackhide__ = True
-        failed: list[tuple[Row, BaseException]] = []
-        for row in (wanted := chosen(fixtures)):
+        found = outcomes(fixtures)
+        for row in found.rows:
             try:
                 test(**fixtures, **row.values)
-            except _FAILURES as error:
-                failed.append((row, error))
-        _report(failed, len(wanted))
+            except _ENDS as end:
+                found.add(row, end)
+        found.report()
 
     @functools.wraps(test)
     async def run_coroutine(**fixtures: Any) -> None:
         __tracebackhide__ = True
-        failed: list[tuple[Row, BaseException]] = []
-        for row in (wanted := chosen(fixtures)):
+        found = outcomes(fixtures)
+        for row in found.rows:
             try:
                 await test(**fixtures, **row.values)
-            except _FAILURES as error:
-                failed.append((row, error))
-        _report(failed, len(wanted))
+            except _ENDS as end:
+                found.add(row, end)
+        found.report()
 
     left = [
         parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
@@ -138,16 +176,3 @@ def _over(table: Sequence[Row], test: Test) -> Test:
     made.__signature__ = signature.replace(parameters=left)
     made.tabled = (test, table)
     return made
-
-
-def _report(failed: Sequence[tuple[Row, BaseException]], count: int) -> None:
-    """Fail if a row has, with the traceback of the first."""
-    __tracebackhide__ = True
-    if not failed:
-        return
-    lines = [f"{len(failed)} of {count} rows fail:"]
-    for row, error in failed[:MAX_REPORTED]:
-        reason = f"{type(error).__name__}: {error}".rstrip()
-        lines.append(f"[{row.name}] {textwrap.indent(reason, '    ').lstrip()}")
-    lines += [f"[{row.name}] fails as well" for row, _ in failed[MAX_REPORTED:]]
-    raise AssertionError("\n".join(lines)) from failed[0][1]

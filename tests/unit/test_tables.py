@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from tests.tables import MAX_REPORTED, rows
+from tests.tables import MAX_REPORTED, SKIPPED_ROW, rows
 
 
 def asking(row: str | None = None) -> Any:
     """What pytest gives to a test that takes `request`."""
-    return SimpleNamespace(config=SimpleNamespace(getoption=lambda name: row))
+    return SimpleNamespace(config=SimpleNamespace(getoption=lambda name: row), node=SimpleNamespace(user_properties=[]))
 
 
 def failure(test: Any, **fixtures: Any) -> str:
@@ -131,15 +132,64 @@ def test_a_long_list_of_failures_is_shortened():
     assert said[MAX_REPORTED + 1] == f"[{MAX_REPORTED}] fails as well"
 
 
-@pytest.mark.parametrize("end", [pytest.fail, pytest.skip])
-def test_a_row_can_end_in_no_other_way(end: Any):
-    """A row that calls `pytest.fail` fails, and one that is skipped does too: nobody would see it."""
+def test_a_row_can_call_fail():
+    """It fails as by an assertion."""
 
     @rows("number", [1, 2])
     def test(number: int) -> None:
-        end("reason")
+        pytest.fail("reason")
 
-    assert failure(test, request=asking()).startswith("2 of 2 rows fail:")
+    assert failure(test, request=asking()).startswith("2 of 2 rows fail:\n[1] Failed: reason")
+
+
+def skipping(numbers: Sequence[int], failing: int = 0) -> Callable[..., None]:
+    """A test over a table that skips odd rows, and fails in one row."""
+
+    @rows("number", numbers)
+    def test(number: int) -> None:
+        if number % 2:
+            pytest.skip(f"{number % 4} is odd")
+        assert number != failing
+
+    return test
+
+
+def test_a_skipped_row_is_noted_and_the_others_count():
+    """The test passes if the others do, and fails with those that fail; its report holds the skipped rows."""
+    noted = [(SKIPPED_ROW, ("1", "1 is odd")), (SKIPPED_ROW, ("3", "3 is odd"))]
+
+    passed = asking()
+    skipping([1, 2, 3, 4])(request=passed)
+    failed = asking()
+    said = failure(skipping([1, 2, 3, 4], failing=4), request=failed)
+
+    assert passed.node.user_properties == failed.node.user_properties == noted
+    assert said.startswith("1 of 4 rows fail:\n[4] AssertionError")
+
+
+def test_a_test_without_another_row_is_skipped():
+    """For the reasons of its rows, each said once; no row is noted beside."""
+    request = asking()
+
+    with pytest.raises(pytest.skip.Exception) as caught:
+        skipping([1, 3, 5])(request=request)
+
+    assert str(caught.value) == "1 is odd; 3 is odd"
+    assert request.node.user_properties == []
+
+
+def test_a_row_of_a_coroutine_is_skipped_too():
+    """Likewise."""
+    request = asking()
+
+    @rows("number", [1, 2])
+    async def test(number: int) -> None:
+        if number == 1:
+            pytest.skip("reason")
+
+    asyncio.run(test(request=request))
+
+    assert request.node.user_properties == [(SKIPPED_ROW, ("1", "reason"))]
 
 
 @pytest.mark.parametrize(
