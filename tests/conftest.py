@@ -11,7 +11,7 @@ import structlog
 
 from crucible_worker.runs.journal import Journal
 from tests.postgres_server import PostgresServer, running_server
-from tests.skips import skipped_rows
+from tests.skips import skipped_rows, skipped_tests
 
 pytest_plugins = ["tests.tiers"]
 
@@ -71,7 +71,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """What was skipped, where tests run in other processes too."""
-    run = [*terminalreporter.getreports("passed"), *terminalreporter.getreports("failed")]
-    for line in skipped_rows(run):
+    """What was skipped, and why: a line for each reason, and one for each test of which rows were."""
+    reports = terminalreporter.getreports
+    for line in (*skipped_tests(reports("skipped")), *skipped_rows(reports("passed") + reports("failed"))):
         terminalreporter.write_line(line)

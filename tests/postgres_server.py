@@ -18,6 +18,8 @@ from typing import Any
 
 __all__ = ["PostgresServer", "programs", "running_server"]
 
+from tests import needs
+
 _START_SECONDS = 60.0
 _FOLDERS = "/usr/lib/postgresql"
 # In the child, as `subprocess` would fork for another user: a process in which gRPC is at work may not survive that.
@@ -139,10 +141,10 @@ def running_server(*, durable: bool = False) -> Iterator[PostgresServer]:
         LookupError: the machine has no PostgreSQL server, or no psycopg.
     """
     if importlib.util.find_spec("psycopg") is None:
-        raise LookupError("psycopg is not installed (pip install 'crucible-bridge[postgres]')")
+        raise LookupError(needs.MISSING["psycopg"])
     bin_folder = programs()
     if bin_folder is None:
-        raise LookupError("PostgreSQL's server is not installed (Debian: apt-get install postgresql)")
+        raise LookupError(needs.MISSING["postgresql"])
     with tempfile.TemporaryDirectory(prefix="crucible-postgres-", ignore_cleanup_errors=True) as folder:
         server = PostgresServer(bin_folder, Path(folder), durable=durable)
         server.start()

@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-import pytest
+from tests import needs
 
 CLIENT = Path(__file__).resolve().parents[2] / "elixir_client_example"
 ON_HEX = {"castore", "grpc", "gun", "jason", "mint", "nx", "phoenix_pubsub", "protobuf", "telemetry"}
@@ -30,9 +30,7 @@ def test_dependencies_are_published_and_fit_together() -> None:
 
 def test_a_folder_of_dependencies_is_enough_for_a_clean_build(tmp_path: Path) -> None:
     """BRIDGE_ELIXIR_DEPS compiles sources in the order of their needs, and takes compiled ones as they are."""
-    mix = shutil.which("mix")
-    if mix is None:
-        pytest.skip("mix is not installed: BRIDGE_ELIXIR_DEPS is NOT tested (apt-get install elixir)")
+    mix = needs.program("mix")
     folder, project = tmp_path / "deps", tmp_path / "project"
     # In the order of their names the first would be compiled before what it needs. Its tool for developers is nowhere.
     source(

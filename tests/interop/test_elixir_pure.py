@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
-import pytest
 from google.protobuf import any_pb2
 from google.rpc import error_details_pb2, status_pb2
 
@@ -25,6 +23,7 @@ from crucible_bridge.errors import (
     Unavailable,
 )
 from crucible_bridge.status import to_status
+from tests import needs
 
 CLIENT = Path(__file__).resolve().parents[2] / "elixir_client_example"
 STATUSES = CLIENT / "test" / "pure" / "statuses.txt"
@@ -80,9 +79,7 @@ def test_statuses_are_those_of_this_version() -> None:
 
 def test_pure_tests_pass(tmp_path: Path) -> None:
     """Packing, errors, events, references and data sets hold on plain Elixir, without a dependency."""
-    elixir = shutil.which("elixir")
-    if elixir is None:
-        pytest.skip("elixir is not installed: the Elixir client is NOT tested (apt-get install elixir)")
+    elixir = needs.program("elixir")
     run = subprocess.run(
         [elixir, str(CLIENT / "test" / "pure" / "run.exs")],
         cwd=tmp_path,  # ExUnit's own temporary folders lie in the current one

@@ -10,11 +10,12 @@ import pytest
 
 from crucible_worker.snakepit.messages import read_tool_request
 from crucible_worker.snakepit.wire import snakepit_bridge_pb2 as pb
+from tests import needs
 from tests.interop.snakepit_standin import Pool, PythonError, connected, decoded, launched, raw
 
 RECORDING = Path(__file__).resolve().parents[3] / "shared" / "data" / "snakepit" / "recording.jsonl"
 
-pytestmark = pytest.mark.skipif(not RECORDING.exists(), reason=f"there is no recording at {RECORDING}")
+pytestmark = pytest.mark.skipif(not RECORDING.exists(), reason=needs.SHARED)
 
 
 def lines() -> list[dict[str, Any]]:

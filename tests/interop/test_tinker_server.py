@@ -18,7 +18,9 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("tinker", reason="tinker is not installed: its backend is not tested")
+from tests import needs
+
+pytest.importorskip("tinker", reason=needs.MISSING["tinker"])
 
 import crucible_bridge
 from crucible_bridge.types import EvaluationState, Limits, Sample, SamplingParams, TinkerModel

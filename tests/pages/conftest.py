@@ -20,6 +20,7 @@ import pytest
 
 from crucible_bridge.types import ReportFormat
 from crucible_worker.testing import run_worker
+from tests import needs
 from tests.pages.results import HOSTILE, RUN, make_results
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -40,7 +41,7 @@ def chromium() -> Iterator[Any]:
     """The machine's own Chromium."""
     found = next(filter(None, map(shutil.which, BROWSERS)), None)
     if found is None:
-        pytest.skip("THE PAGES ARE NOT TESTED: there is no Chromium here (apt install chromium)")
+        pytest.skip(needs.MISSING["chromium"])
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from tests import needs
 from tests.pages.conftest import ROOT, Visit
 from tests.pages.results import HOSTILE, RUN
 
@@ -31,7 +32,7 @@ PICTURES = os.environ.get("PICTURES")
 def test_no_serious_barrier(at: Open, name: str, scheme: str):
     """axe-core finds nothing serious or critical, in either look."""
     if not AXE.is_file():
-        pytest.skip(f"BARRIERS ARE NOT TESTED: {AXE} is missing; `make test-pages` fetches it")
+        pytest.skip(needs.MISSING["axe-core"])
     address, file = PAGES[name]
     visit = at(address, file=file, color_scheme=scheme)
     # By the debugger, as the page's policy lets no further script in.
@@ -79,7 +80,7 @@ def test_a_print_is_light_and_has_no_buttons(at: Open):
     assert not visit.page.get_by_role("button", name="Compare").is_visible()
 
 
-@pytest.mark.skipif(PICTURES is None, reason="pictures are taken by `make pictures`")
+@pytest.mark.skipif(PICTURES is None, reason="PICTURES is not set (make pictures)")
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 @pytest.mark.parametrize("name", PAGES)
 def test_pictures(at: Open, door: str, name: str, scheme: str):

@@ -13,12 +13,13 @@ import pytest
 
 import crucible_bridge
 from crucible_bridge.types import SamplingParams
+from tests import needs
 from tests.pages.conftest import Visit, viewing
 from tests.robustness.replicas_kit import replicas
 from tests.service.evaluation_kit import numbered
 from tests.service.serving import serving
 
-pytest.importorskip("aiohttp", reason="aiohttp is not installed: its backend is not tested")
+pytest.importorskip("aiohttp", reason=needs.MISSING["aiohttp"])
 
 SAMPLES = 12
 SECONDS = 120.0

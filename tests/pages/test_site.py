@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from docs.site.build import SOURCES, pages_of
+from tests import needs
 from tests.pages.conftest import ROOT, Visit
 
 PYTHON = ROOT / ".venv-docs" / "bin" / "python"
@@ -22,7 +23,7 @@ Visits = Callable[..., Visit]
 def build(root: Path, output: Path) -> subprocess.CompletedProcess[str]:
     """Build a site as `make docs` does, into another folder."""
     if not PYTHON.is_file():
-        pytest.skip("THE SITE IS NOT TESTED: .venv-docs is missing; `make docs` makes it")
+        pytest.skip("the environment of the documentation is missing (make docs)")
     command = [PYTHON, ROOT / "docs" / "site" / "build.py", "--root", root, "--output", output]
     return subprocess.run(command, capture_output=True, text=True)
 
@@ -108,7 +109,7 @@ def test_no_page_scrolls_sideways_on_a_small_screen(site: Path, pages: list[str]
 def test_no_serious_barrier(site: Path, visits: Visits, scheme: str):
     """axe-core finds nothing serious or critical in what pages say, in either look."""
     if not AXE.is_file():
-        pytest.skip(f"BARRIERS ARE NOT TESTED: {AXE} is missing; `make test-pages` fetches it")
+        pytest.skip(needs.MISSING["axe-core"])
     visit = visits(f"{site.as_uri()}/", color_scheme=scheme)
     for page in ("index.html", "usage.html", "evaluators.html", "reference/types.html"):
         visit.page.goto(f"{visit.home}{page}")

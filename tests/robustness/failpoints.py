@@ -13,12 +13,11 @@ import dataclasses
 import enum
 import mmap
 import os
-import shutil
 import struct
 import subprocess
 from pathlib import Path
 
-import pytest
+from tests import needs
 
 __all__ = ["FIRST_PROCESS", "NEVER", "Calls", "Failpoints", "Outcome"]
 
@@ -81,9 +80,7 @@ class Failpoints:
     @classmethod
     def built(cls, folder: Path) -> Failpoints:
         """Compile it into a folder; the test is skipped on a machine without a C compiler."""
-        compiler = shutil.which("cc")
-        if compiler is None:
-            pytest.skip("there is no C compiler `cc`, which makes the library of failing calls")
+        compiler = needs.program("cc")
         library = folder / "failpoints.so"
         command = [compiler, "-O2", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC"]
         subprocess.run([*command, "-o", library, _SOURCE, "-ldl"], check=True)

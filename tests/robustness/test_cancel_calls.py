@@ -10,12 +10,13 @@ import pytest
 import crucible_bridge
 from crucible_bridge.client import Bridge
 from crucible_bridge.types import EvaluationState, Limits, SamplingParams
+from tests import needs
 from tests.robustness.harness import until
 from tests.service.evaluation_kit import numbered
 from tests.service.openai_kit import Reply, Request, ScriptedServer, shout
 from tests.service.serving import serving
 
-pytest.importorskip("aiohttp", reason="aiohttp is not installed: its backend is not tested")
+pytest.importorskip("aiohttp", reason=needs.MISSING["aiohttp"])
 
 OWNER_SECONDS = 0.05
 """After a cancel was sent to the owner of an evaluation: no request from then on."""

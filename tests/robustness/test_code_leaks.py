@@ -17,6 +17,7 @@ from crucible_bridge.errors import Unavailable
 from crucible_bridge.types import Assertions, CodeItem, CodeLimits, GradeCodeRequest, Verdict
 from crucible_worker.grading.code import bubblewrap
 from crucible_worker.grading.code.bubblewrap import Wall
+from tests import needs
 from tests.service.code_kit import SMALL, code_grader, graded, needs_sandbox, sandboxed
 from tests.service.grading_kit import alive
 
@@ -195,10 +196,8 @@ async def test_sandboxes_end_with_their_worker():
     await until(lambda: not alive(held))
 
 
-@pytest.mark.skipif(
-    not DEBIAN_PYTHON.exists(), reason=f"{DEBIAN_PYTHON} is not there: a Python that everybody may read"
-)
-@pytest.mark.skipif(os.geteuid() != 0, reason="other users build sandboxes in user namespaces anyway")
+@pytest.mark.skipif(not DEBIAN_PYTHON.exists(), reason=needs.MISSING["python3"])
+@pytest.mark.skipif(os.geteuid() != 0, reason=needs.ROOT)
 async def test_a_sandbox_in_a_user_namespace_is_as_good(monkeypatch: pytest.MonkeyPatch):
     """As a worker builds it that has not the right to mount."""
     monkeypatch.setattr(bubblewrap, "_may_mount", lambda: False)

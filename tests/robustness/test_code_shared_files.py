@@ -18,6 +18,7 @@ from crucible_bridge.types import Assertions, CodeItem, Verdict
 from crucible_worker.grading.code import bubblewrap
 from crucible_worker.grading.code.bubblewrap import Wall
 from crucible_worker.grading.code.images import CodeImage
+from tests import needs
 from tests.service.code_kit import SMALL, code_grader, needs_sandbox
 
 pytestmark = [pytest.mark.asyncio, needs_sandbox]
@@ -128,9 +129,9 @@ def image(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     """
     rootless = request.param == "in a user namespace"
     if rootless and os.geteuid() != 0:
-        pytest.skip("every sandbox of a user is in a user namespace: the other run tests it")
+        pytest.skip(needs.ROOT)
     if rootless and not DEBIAN_PYTHON.exists():
-        pytest.skip(f"{DEBIAN_PYTHON} is not there: a Python that everybody may read")
+        pytest.skip(needs.MISSING["python3"])
     with tempfile.TemporaryDirectory(prefix="crucible-images-") as made:
         folder = Path(made)
         folder.chmod(0o755)  # for the user that builds the sandbox

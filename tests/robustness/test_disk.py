@@ -214,7 +214,7 @@ def _small_disk(folder: Path):
     mount = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MIB}m", "tmpfs", str(folder)]
     mounted = subprocess.run(mount, capture_output=True, text=True, check=False)
     if mounted.returncode != 0:
-        pytest.skip(f"a small disk cannot be mounted here: {mounted.stderr.strip()}")
+        pytest.skip("no disk can be mounted (run as root, in Docker with --privileged)")
     try:
         yield folder
     finally:

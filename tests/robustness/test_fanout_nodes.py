@@ -6,7 +6,9 @@ import asyncio
 
 import pytest
 
-pytest.importorskip("ray", reason="ray is not installed: grading on a Ray cluster is not tested")
+from tests import needs
+
+pytest.importorskip("ray", reason=needs.MISSING["ray"])
 
 from crucible_bridge.errors import Unavailable
 from crucible_bridge.reasons import Reason

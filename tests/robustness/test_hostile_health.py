@@ -29,6 +29,7 @@ from crucible_bridge.types import (
 )
 from crucible_bridge.v1 import evaluation_pb2
 from crucible_worker.backends.openai.documents import QUICK_PARTS
+from tests import needs
 from tests.robustness.harness import workshop
 from tests.robustness.probes import HEALTH_SECONDS, worst_probe
 from tests.service.openai_kit import Reply, Request, ScriptedServer, shout
@@ -130,7 +131,7 @@ ANSWERS: Mapping[str, Callable[[], bytes]] = {
 @pytest.mark.parametrize("name", ANSWERS)
 async def test_health_answers_while_a_server_says_nonsense(tmp_path: Path, name: str) -> None:
     """Within a second, whatever an OpenAI-compatible server answers that was asked for many tokens."""
-    pytest.importorskip("aiohttp", reason="aiohttp is not installed: its backend is not tested")
+    pytest.importorskip("aiohttp", reason=needs.MISSING["aiohttp"])
     nonsense = Reply(ANSWERS[name]())
     left: list[Reply] = []
 

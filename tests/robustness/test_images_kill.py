@@ -15,12 +15,13 @@ import crucible_bridge
 from crucible_bridge.client.evaluation import request_of
 from crucible_bridge.errors import Unavailable
 from crucible_bridge.types import ChatMessage, Conversation, ImageChunk, Limits, Record, Sample, SamplingParams, Verdict
+from tests import needs
 from tests.robustness.evidence import check_events, check_interrupted_run, log_of, samples_of
 from tests.robustness.harness import until
 from tests.service.openai_kit import Reply, Request, ScriptedServer, answer
 from tests.service.serving import serving
 
-pytest.importorskip("aiohttp", reason="aiohttp is not installed: its backend is not tested")
+pytest.importorskip("aiohttp", reason=needs.MISSING["aiohttp"])
 
 COUNT = 200
 WAIT_SECONDS = 60.0

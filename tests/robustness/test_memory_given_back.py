@@ -20,7 +20,7 @@ NUMBERS = 5 * 1024 * 1024
 """Log-probabilities in each, and as many weights: 40 MB."""
 
 pytestmark = pytest.mark.skipif(
-    not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="this C library has no malloc_trim: it keeps what it keeps"
+    not hasattr(ctypes.CDLL(None), "malloc_trim"), reason="the C library has no malloc_trim (run on glibc)"
 )
 
 

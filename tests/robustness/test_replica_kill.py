@@ -9,13 +9,14 @@ from crucible_bridge.client.evaluation import request_of
 from crucible_bridge.events import EventKind
 from crucible_bridge.types import Limits, ReplicaState, SamplingParams, Verdict
 from crucible_worker.backends.openai.served import PROBE_TEXT
+from tests import needs
 from tests.robustness.evidence import check_events, check_interrupted_run, log_of, samples_of
 from tests.robustness.harness import until
 from tests.robustness.replicas_kit import WAIT_SECONDS, replicas
 from tests.service.evaluation_kit import numbered
 from tests.service.serving import serving
 
-pytest.importorskip("aiohttp", reason="aiohttp is not installed: its backend is not tested")
+pytest.importorskip("aiohttp", reason=needs.MISSING["aiohttp"])
 
 SAMPLES = 1_200
 CONCURRENCY = 48

@@ -24,9 +24,10 @@ from crucible_bridge.types import (
     SamplingParams,
 )
 from crucible_worker.runs.journal.schema import JOURNAL_FILE
+from tests import needs
 from tests.service.openai_kit import ScriptedServer, answer, refusal, worker_on
 
-pytest.importorskip("aiohttp", reason="aiohttp is not installed: its backend is not tested")
+pytest.importorskip("aiohttp", reason=needs.MISSING["aiohttp"])
 
 JOURNALS = Path(__file__).parent.parent / "cases" / "journals"
 DONE = 4

@@ -37,7 +37,7 @@ def before(tmp_path_factory) -> dict[str, str]:
         [git, "-C", str(ROOT), "archive", RELEASE_BEFORE, "bridge", "python_worker"], capture_output=True, check=False
     )
     if not archive or archive.returncode:
-        pytest.skip(f"there is no git, or its history has no {RELEASE_BEFORE}")
+        pytest.skip(f"git or its commit {RELEASE_BEFORE} is missing (apt install git && git fetch --unshallow)")
     with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
         files.extractall(folder, **_FILTER)
     assert not (folder / "python_worker" / "crucible_worker" / "runs" / "recording.py").exists()

@@ -14,6 +14,7 @@ import pytest
 
 from crucible_bridge.types import EvaluationState
 from crucible_worker.runs.journal.schema import JOURNAL_FILE
+from tests import needs
 from tests.robustness.evidence import request
 from tests.robustness.harness import WorkerProcess, Workshop, until, workshop
 
@@ -27,7 +28,7 @@ def _wrong(how: str, days: int) -> Mapping[str, object]:
         return {"clock_ahead_seconds": days * DAY}
     libraries = glob.glob("/usr/lib/*/faketime/libfaketime.so.1")
     if not libraries:
-        pytest.skip("libfaketime is not installed: apt install libfaketime")
+        pytest.skip(needs.MISSING["faketime"])
     return {"environment": {"LD_PRELOAD": libraries[0], "FAKETIME": f"+{days}d"}}
 
 

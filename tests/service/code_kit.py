@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shutil
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from crucible_worker.grading.code.grader import CodeGrader
 from crucible_worker.grading.code.images import CodeImage
 from crucible_worker.grading.code.places import Places
 from crucible_worker.grading.code.sandbox import Sandbox
+from tests import needs
 from tests.service.grading_kit import processes_below
 
 SMALL = CodeLimits(timeout_ms=20_000, memory_mb=128)
@@ -25,10 +27,12 @@ SMALL = CodeLimits(timeout_ms=20_000, memory_mb=128)
 
 
 async def _tried() -> str:
+    if shutil.which("bwrap") is None:
+        return needs.MISSING["bwrap"]
     try:
         await (await Sandbox.start(Wall.of_this_process())).kill()
     except BridgeError as error:
-        return error.message
+        return f"no sandbox can be made ({error.message})"
     return ""
 
 
@@ -36,7 +40,6 @@ MISSING = asyncio.run(_tried())
 """Why programs cannot be run here; empty where they can."""
 
 needs_sandbox = pytest.mark.skipif(bool(MISSING), reason=MISSING)
-"""Skips, and says what to install."""
 
 
 @contextlib.asynccontextmanager

@@ -14,6 +14,7 @@ import pytest
 
 from crucible_bridge.types import ModelInput, SamplingParams
 from crucible_worker.testing import ScriptedModel
+from tests import needs
 
 _PACKAGE = "tinker_cookbook"
 
@@ -83,10 +84,10 @@ def originals(*names: str) -> Iterator[list[Any]]:
     stands_in = importlib.util.find_spec("blobfile") is None
     if stands_in:
         sys.modules["blobfile"] = types.ModuleType("blobfile")
-    missing = "NO PARITY TESTS: {} cannot be imported (pip install --no-deps tinker-cookbook, beside the dev extra)"
     try:
         modules = [f"{_PACKAGE}.{name}" for name in names]
-        yield [pytest.importorskip(name, reason=missing.format(name), exc_type=ImportError) for name in modules]
+        missing = needs.MISSING["tinker_cookbook"]
+        yield [pytest.importorskip(name, reason=missing, exc_type=ImportError) for name in modules]
     finally:
         if stands_in:
             del sys.modules["blobfile"]

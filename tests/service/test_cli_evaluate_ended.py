@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import importlib.util
 import json
 import os
 import re
@@ -22,12 +21,11 @@ from crucible_worker.cli.running import NotRun, Ran, run
 from crucible_worker.config import Settings
 from crucible_worker.runs.evaluations import Evaluations
 from crucible_worker.runs.journal.schema import JOURNAL_FILE
+from tests import needs
 from tests.service.logging_kit import restored_logging
 from tests.service.openai_kit import Fault, Request, ScriptedServer, shout
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("aiohttp") is None, reason="the extra `openai` is not installed: no server can be asked"
-)
+pytestmark = needs.installed("aiohttp")
 
 TYPED = Typed(
     models=("openai:held/model",),

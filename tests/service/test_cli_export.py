@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from crucible_worker.testing import run_worker
+from tests import needs
 from tests.service.exports_kit import evaluate_into, exported
 
 VERDICTS = [
@@ -44,7 +45,7 @@ async def test_json_lines_have_every_result_of_every_evaluation(state_dir: Path,
 
 async def test_parquet_is_one_table_of_all(state_dir: Path, tmp_path: Path):
     """The same results as rows; an unscored one is null."""
-    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed: Parquet is not tested")
+    parquet = pytest.importorskip("pyarrow.parquet", reason=needs.MISSING["pyarrow"])
     output = tmp_path / "out.parquet"
 
     result = await exported("e", "f", "--format", "parquet", "--output", output, "--state-dir", state_dir)

@@ -3,7 +3,6 @@
 import asyncio
 import datetime
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -25,6 +24,7 @@ import crucible_bridge
 from crucible_worker.cli import app
 from crucible_worker.cli.checks import run_checks
 from crucible_worker.config import Settings
+from tests import needs
 from tests.service.server_kit import Rig, serving, settings_for, token_file
 from tests.service.serving import SECONDS
 from tests.service.serving import serving as serving_process
@@ -140,8 +140,7 @@ async def test_variables_of_a_worker_with_token_and_tls_are_enough(name: str, tm
 
 async def test_the_operators_page_makes_a_certificate_that_its_commands_trust(tmp_path: Path):
     """A worker serves by the files that the page's commands make; --tls-ca and the worker's own variables trust it."""
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl is not installed")
+    needs.program("openssl")
     page = (Path(__file__).parents[2] / "docs" / "operating.md").read_text()
     section = page.partition("### A token and a certificate\n")[2]
     commands = next(block for block in section.split("\n\n") if block.startswith("    (umask"))

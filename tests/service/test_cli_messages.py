@@ -14,6 +14,7 @@ import pytest
 
 from crucible_bridge.errors import FailedPrecondition
 from crucible_worker.backends.local.devices import refuse_absent_cuda
+from tests import needs
 
 MODEL = "--model embedded:arithmetic@600"
 DATA = "--data builtin:arithmetic"
@@ -298,9 +299,9 @@ def test_a_message_names_what_was_typed_and_the_cure(case: Case, folder: Path):
     """One line, the whole of it compared; the exit code tells a refusal from a failure."""
     cuda = _absent_cuda("cuda:0" if "cuda:0" in case.typed else "cuda")
     if case.needs == "no CUDA" and not cuda:
-        pytest.skip("there is CUDA, or no PyTorch: the refusal of a device is not tested")
+        pytest.skip(needs.NO_CUDA if importlib.util.find_spec("torch") else needs.MISSING["torch"])
     if absent := [name for name in NEEDED.get(case.needs, ()) if importlib.util.find_spec(name) is None]:
-        pytest.skip(f"{', '.join(absent)} is not installed: this refusal is not tested")
+        pytest.skip(needs.MISSING[absent[0]])
     if "--id x" in case.typed:
         first = _typed(f"evaluate {MODEL} {DATA} {NLL} --samples 1 --state-dir state --id x".split(), folder)
         assert first.returncode == 0, first.stderr

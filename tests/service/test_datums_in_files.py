@@ -11,6 +11,7 @@ import crucible_bridge
 from crucible_bridge.types import Datum, Sample
 from crucible_worker.config import Settings
 from crucible_worker.server import Worker
+from tests import needs
 
 EVALUATORS = ("nll", "perplexity", "next_token_accuracy")
 
@@ -45,8 +46,8 @@ def tinker_line(row: dict[str, Any]) -> str:
 
 async def test_metrics_of_a_file_are_those_of_the_request(tmp_path: Path) -> None:
     """To the bit, for every evaluator of tokens, from JSON lines and from Parquet."""
-    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: Parquet is not tested")
-    pq = pytest.importorskip("pyarrow.parquet")
+    pa = pytest.importorskip("pyarrow", reason=needs.MISSING["pyarrow"])
+    pq = pytest.importorskip("pyarrow.parquet", reason=needs.MISSING["pyarrow"])
     given = tokenized(12)
     (tmp_path / "held.jsonl").write_text("".join(map(tinker_line, given)))
     kinds = {"tokens": pa.int64(), "target_tokens": pa.int64(), "weights": pa.float32()}

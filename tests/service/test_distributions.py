@@ -22,12 +22,13 @@ from crucible_worker.embedded import registry
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.server import Worker
 from crucible_worker.testing import ScriptedModel, run_worker
+from tests import needs
 from tests.service.models_kit import fields, reasons
 from tests.service.server_kit import settings_for
 from tests.tables import rows
 
-torch = pytest.importorskip("torch", reason="torch is not installed: local models cannot be asked")
-transformers = pytest.importorskip("transformers", reason="transformers is not installed: local models cannot be asked")
+torch = pytest.importorskip("torch", reason=needs.MISSING["torch"])
+transformers = pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 EMBEDDED, LOCAL, CHAT, BLIND = "embedded:arithmetic@320", "local:llama", "local:chat", "local:tokens"

@@ -9,7 +9,9 @@ import os
 import pytest
 import pytest_asyncio
 
-pytest.importorskip("ray", reason="ray is not installed: grading on a Ray cluster is not tested")
+from tests import needs
+
+pytest.importorskip("ray", reason=needs.MISSING["ray"])
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField, Unavailable
 from crucible_bridge.reasons import Reason
@@ -27,7 +29,6 @@ from crucible_bridge.types import (
     ScoreOptions,
     Verdict,
 )
-from crucible_worker.grading.code.bubblewrap import find_bubblewrap
 from crucible_worker.grading.code.grader import CodeGrader
 from crucible_worker.grading.code.places import Places
 from crucible_worker.grading.fanout import fanout as module
@@ -37,6 +38,7 @@ from crucible_worker.grading.fanout.graders import ClusterMath, ClusterPlaces, C
 from crucible_worker.grading.math.grader import MathGrader
 from crucible_worker.grading.pool import GradingPool
 from crucible_worker.testing import ScriptedModel, run_worker
+from tests.service.code_kit import needs_sandbox
 from tests.service.fanout_kit import pairs, ray_cluster, timeless
 from tests.service.grading_kit import alive, processes_below
 from tests.tables import rows
@@ -117,12 +119,9 @@ async def test_a_large_chunk_is_halved(fanout, monkeypatch):
     assert {2, 4, 8} <= set(sizes)
 
 
+@needs_sandbox
 async def test_programs_run_in_the_sandboxes_of_the_nodes(fanout):
     """With the same verdicts: right, wrong, too slow."""
-    try:
-        find_bubblewrap()
-    except FailedPrecondition as error:
-        pytest.skip(str(error))
     test = CallTest(function="f", arguments_json="[1]", expected_json="2")
     programs = ("def f(x): return x + 1", "def f(x): return x", "def f(x):\n    while True: pass", "no program")
     request = GradeCodeRequest(

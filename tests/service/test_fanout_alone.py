@@ -12,6 +12,7 @@ from crucible_bridge.reasons import Reason
 from crucible_bridge.types import MathPolicy
 from crucible_worker.grading.fanout.fanout import Fanout
 from crucible_worker.grading.fanout.graders import check_installed
+from tests import needs
 from tests.service.fanout_kit import pairs
 
 
@@ -54,7 +55,7 @@ async def test_no_more_chunks_are_on_their_way_than_the_limit(monkeypatch):
 
 async def test_a_cluster_that_is_not_there_is_named():
     """With the option, and what to start."""
-    pytest.importorskip("ray", reason="ray is not installed: it connects to no cluster")
+    pytest.importorskip("ray", reason=needs.MISSING["ray"])
     fanout = Fanout("ray://127.0.0.1:1", 8)
     try:
         with pytest.raises(Unavailable, match=r"--fanout ray://127\.0\.0\.1:1: .*ray start --head") as caught:

@@ -21,6 +21,7 @@ from crucible_bridge.types import Dataset, EvaluationPlan, EvaluatorSpec, Follow
 from crucible_worker.follow.checkpoints import Naming, look
 from crucible_worker.follow.holding import hold
 from crucible_worker.follow.places import hold_name
+from tests import needs
 from tests.service.follow_kit import (
     FOUND,
     QUESTIONS,
@@ -505,7 +506,7 @@ async def test_what_cannot_be_linked_is_copied(tmp_path: Path):
     other = Path(tempfile.mkdtemp(prefix="crucible-follow-", dir="/dev/shm"))
     try:
         if other.stat().st_dev == tmp_path.stat().st_dev:
-            pytest.skip("/dev/shm and the folder of tests are one file system")
+            pytest.skip(needs.ANOTHER_FILE_SYSTEM)
         (tmp_path / "models").mkdir()
         async with following(tmp_path, roots=(tmp_path / "models", other)) as f:
             save(f.folder, 2)
@@ -520,7 +521,7 @@ async def test_what_cannot_be_linked_is_copied(tmp_path: Path):
         shutil.rmtree(other)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+@pytest.mark.skipif(os.geteuid() == 0, reason=needs.NO_ROOT)
 async def test_a_directory_that_cannot_be_written_is_read_where_it_is(tmp_path: Path):
     """Then nothing holds its checkpoints, which the event says."""
     async with following(tmp_path) as f:

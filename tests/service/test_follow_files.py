@@ -17,6 +17,7 @@ import pytest
 
 from crucible_worker.follow.checkpoints import Checkpoint, Lookout, Naming, look
 from crucible_worker.follow.holding import Vanished, changed, hold, left, release
+from tests import needs
 from tests.service import follow_process
 from tests.unit.follow.checkpoint_files import age, safetensors, write
 
@@ -136,7 +137,7 @@ def test_a_process_that_is_killed_leaves_all_of_a_checkpoint_or_a_part_that_is_n
 def _other_file_system(near: Path) -> Path:
     shared = Path("/dev/shm")
     if not shared.is_dir() or shared.stat().st_dev == near.stat().st_dev:
-        pytest.skip("there is no second file system")
+        pytest.skip(needs.ANOTHER_FILE_SYSTEM)
     return Path(tempfile.mkdtemp(dir=shared))
 
 

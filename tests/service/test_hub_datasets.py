@@ -30,10 +30,11 @@ from crucible_worker.runs.hub import loading
 from crucible_worker.runs.hub.reader import rows
 from crucible_worker.testing import run_worker
 from crucible_worker.testing.scripted import ScriptedModel
+from tests import needs
 from tests.scripted_readers import scripted_reader
 from tests.service.hub_server import COMMIT, REPO_ID, hub
 
-datasets = pytest.importorskip("datasets", reason="datasets is not installed: the hub is not tested")
+datasets = pytest.importorskip("datasets", reason=needs.MISSING["datasets"])
 
 from tests.service.hub_cache import COMMIT as CACHED  # noqa: E402 (needs datasets)
 from tests.service.hub_cache import fill  # noqa: E402

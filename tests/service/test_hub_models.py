@@ -13,10 +13,11 @@ from crucible_bridge.types import EmbeddedModel, HubModel, ModelInput, SamplingP
 from crucible_worker.backends.local import LocalBackend
 from crucible_worker.backends.local.hub import fetching
 from crucible_worker.embedded import registry
+from tests import needs
 from tests.service.hub_server import COMMIT, REPO_ID, hub
 
-pytest.importorskip("torch", reason="torch is not installed: no local model can be opened")
-pytest.importorskip("transformers", reason="transformers is not installed: no local model can be opened")
+pytest.importorskip("torch", reason=needs.MISSING["torch"])
+pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
 
 CACHED = "0123456789abcdef0123456789abcdef01234567"
 CHECKPOINT = registry.path("arithmetic@600")

@@ -20,6 +20,7 @@ from crucible_bridge.types import EvaluationPlan
 from crucible_worker.config import Settings
 from crucible_worker.embedded import registry
 from crucible_worker.server import Worker
+from tests import needs
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="local models need crucible-bridge[local]"
@@ -107,7 +108,7 @@ def test_a_run_id_that_is_not_that_of_the_plan_is_refused(tmp_path: Path):
 
 
 @pytest.mark.filterwarnings("ignore")  # Lightning has warnings of its own
-@pytest.mark.skipif(importlib.util.find_spec("lightning") is None, reason="lightning is not installed")
+@needs.installed("lightning")
 def test_lightnings_own_trainer_calls_it(tmp_path: Path):
     """A real fit of two steps; what it writes is what `save` wrote."""
     lightning: Any = importlib.import_module("lightning.pytorch")

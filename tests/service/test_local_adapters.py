@@ -13,11 +13,12 @@ from crucible_bridge.errors import FailedPrecondition, NotFound, PermissionDenie
 from crucible_bridge.types import EmbeddedModel, LocalModel, ModelInput, SamplingParams
 from crucible_worker.backends.local import LocalBackend, backend
 from crucible_worker.embedded import registry
+from tests import needs
 from tests.tables import rows
 
-torch = pytest.importorskip("torch", reason="torch is not installed: the local backend is not tested")
-peft = pytest.importorskip("peft", reason="peft is not installed: adapters are not tested")
-safetensors = pytest.importorskip("safetensors.torch", reason="safetensors is not installed: adapters are not tested")
+torch = pytest.importorskip("torch", reason=needs.MISSING["torch"])
+peft = pytest.importorskip("peft", reason=needs.MISSING["peft"])
+safetensors = pytest.importorskip("safetensors.torch", reason=needs.MISSING["safetensors"])
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     # peft asks transformers by a name that is about to go.
@@ -304,7 +305,7 @@ async def test_an_adapter_is_no_model(local):
     assert caught.value.reason == "ADAPTER_REFUSED"
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is CUDA here")
+@pytest.mark.skipif(torch.cuda.is_available(), reason=needs.NO_CUDA)
 @pytest.mark.parametrize("device", ["cuda", "cuda:0", "cuda:7"])
 async def test_a_device_that_is_not_there_is_refused(local, device):
     """It is the world that is not as the request needs."""
@@ -315,7 +316,7 @@ async def test_a_device_that_is_not_there_is_refused(local, device):
 
 
 @pytest.mark.cuda
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA here")
+@pytest.mark.skipif(not torch.cuda.is_available(), reason=needs.CUDA)
 async def test_two_devices_of_one_host_hold_the_same_model(local):
     """One fingerprint, nearly the same numbers, and neither answers for the other."""
     options = {"adapter_path": "good", "dtype": "float32"}

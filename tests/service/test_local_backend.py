@@ -26,10 +26,11 @@ from crucible_worker.embedded.arithmetic import held_out
 from crucible_worker.rendering import render_prompt, render_supervised, sample_answers
 from crucible_worker.runs.calls import CallGate, GatedModel
 from crucible_worker.runs.transcripts import Transcript
+from tests import needs
 from tests.tables import rows
 
-pytest.importorskip("torch", reason="torch is not installed: the local backend is not tested")
-pytest.importorskip("transformers", reason="transformers is not installed: the local backend is not tested")
+pytest.importorskip("torch", reason=needs.MISSING["torch"])
+pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 CONTEXT = 32

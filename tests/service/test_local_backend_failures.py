@@ -16,10 +16,11 @@ from crucible_bridge.events import EventKind
 from crucible_bridge.types import EmbeddedModel, EvaluationState, ModelInput, Sample, SamplingParams
 from crucible_worker.backends.local import LocalBackend
 from crucible_worker.children.process import Process
+from tests import needs
 from tests.service.processes_kit import DRAIN_SECONDS, WAIT_SECONDS, hosts_of, runs, serving, wait_until
 
-pytest.importorskip("torch", reason="torch is not installed: the local backend is not tested")
-pytest.importorskip("transformers", reason="transformers is not installed: the local backend is not tested")
+pytest.importorskip("torch", reason=needs.MISSING["torch"])
+pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
 
 PROMPT = ModelInput.of([4, 5, 13, 6, 7, 14])
 GREEDY = SamplingParams(max_tokens=8)

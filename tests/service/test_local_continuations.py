@@ -21,12 +21,13 @@ from crucible_worker.backends.continuations import forward_continuations, sample
 from crucible_worker.backends.local import LocalBackend
 from crucible_worker.embedded.arithmetic import held_out
 from crucible_worker.server import Worker
+from tests import needs
 from tests.service.evaluation_kit import samples_of
 from tests.service.server_kit import settings_for
 from tests.tables import rows
 
-pytest.importorskip("torch", reason="torch is not installed: the local backend is not tested")
-pytest.importorskip("transformers", reason="transformers is not installed: the local backend is not tested")
+pytest.importorskip("torch", reason=needs.MISSING["torch"])
+pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TOLERANCE = 1e-5

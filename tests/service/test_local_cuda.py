@@ -13,13 +13,14 @@ from crucible_worker.backends.local import LocalBackend
 from crucible_worker.embedded import registry
 from crucible_worker.embedded.arithmetic import held_out
 from crucible_worker.rendering import render_prompt, render_supervised
+from tests import needs
 
-torch = pytest.importorskip("torch", reason="torch is not installed: the local backend is not tested")
-pytest.importorskip("transformers", reason="transformers is not installed: the local backend is not tested")
+torch = pytest.importorskip("torch", reason=needs.MISSING["torch"])
+pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.cuda,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA here"),
+    pytest.mark.skipif(not torch.cuda.is_available(), reason=needs.CUDA),
 ]
 
 CLOSE = 1e-4

@@ -16,6 +16,7 @@ from crucible_bridge.types import ChatMessage, EmbeddedModel, LocalModel, ModelI
 from crucible_worker.backends.local import LocalBackend
 from crucible_worker.embedded import registry
 from crucible_worker.limits import WorkerLimits
+from tests import needs
 from tests.service.processes_kit import (
     DRAIN_SECONDS,
     WAIT_SECONDS,
@@ -28,8 +29,8 @@ from tests.service.processes_kit import (
     wait_until,
 )
 
-pytest.importorskip("torch", reason="torch is not installed: the local backend is not tested")
-pytest.importorskip("transformers", reason="transformers is not installed: the local backend is not tested")
+pytest.importorskip("torch", reason=needs.MISSING["torch"])
+pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 LIMITS = WorkerLimits(max_rendering_seconds=5.0, max_rendering_bytes=256 * 1024 * 1024, max_rendered_chars=10_000)

@@ -16,6 +16,7 @@ from crucible_bridge.types import ChatMessage, Datum, EmbeddedModel, ModelInput,
 from crucible_worker.backends.distributions import Wanted
 from crucible_worker.backends.local import LocalBackend
 from crucible_worker.embedded.arithmetic import held_out
+from tests import needs
 from tests.tables import rows
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -54,8 +55,8 @@ async def model(local):
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def reference():
     """The same model, computed by PyTorch."""
-    pytest.importorskip("torch", reason="torch is not installed: there is nothing to compare with")
-    pytest.importorskip("transformers", reason="transformers is not installed: there is nothing to compare with")
+    pytest.importorskip("torch", reason=needs.MISSING["torch"])
+    pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
     local = LocalBackend(device="cpu")
     local._by_numpy = False
     model = await local.open(MODEL)

@@ -21,11 +21,12 @@ from crucible_worker.backends.local import LocalBackend
 from crucible_worker.embedded import registry
 from crucible_worker.rendering import ask, render_prompt, render_supervised, sample_answers
 from crucible_worker.rendering.prompts import render_question
+from tests import needs
 from tests.tables import rows
 from tests.unit.rendering.tokenizers_made import SPECIAL, HeldTokenizer, byte_tokenizer, inputs_of
 
-pytest.importorskip("torch", reason="torch is not installed: the local backend is not tested")
-pytest.importorskip("transformers", reason="transformers is not installed: the local backend is not tested")
+pytest.importorskip("torch", reason=needs.MISSING["torch"])
+pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TURNS = Conversation((ChatMessage("user", "1+1?"), ChatMessage("assistant", "2"), ChatMessage("user", "2+2?")))
@@ -78,7 +79,7 @@ async def load(local, ref):
 async def test_the_host_renders_as_this_process_does(local, renderer):
     """Tokens, weights and stop sequences are those of the same tokenizer at hand."""
     if renderer.startswith("tinker:"):
-        pytest.importorskip("tinker_cookbook.renderers", reason="tinker-cookbook cannot be imported")
+        pytest.importorskip("tinker_cookbook.renderers", reason=needs.MISSING["tinker_cookbook"])
     model = await load(local, LocalModel("bytes"))
     here = HeldTokenizer(byte_tokenizer())
     input = "2+2?" if renderer == "raw" else TURNS
@@ -96,7 +97,7 @@ async def test_the_host_renders_as_this_process_does(local, renderer):
 
 async def test_a_renderer_that_tinker_cookbook_lacks_is_refused(local):
     """What the host says of it reaches whoever asked."""
-    pytest.importorskip("tinker_cookbook.renderers", reason="tinker-cookbook cannot be imported")
+    pytest.importorskip("tinker_cookbook.renderers", reason=needs.MISSING["tinker_cookbook"])
     model = await load(local, LocalModel("bytes"))
 
     with pytest.raises(FailedPrecondition, match="no renderer 'no_such'") as caught:

@@ -13,11 +13,12 @@ from crucible_bridge.types import Datum, LocalModel, ModelInput, ReplicaState, S
 from crucible_worker.backends.local import LocalBackend, devices
 from crucible_worker.backends.local.replicated import replica_names
 from crucible_worker.embedded import registry
+from tests import needs
 from tests.robustness.harness import until
 from tests.service.processes_kit import hosts_of
 
-pytest.importorskip("torch", reason="torch is not installed: the local backend is not tested")
-pytest.importorskip("transformers", reason="transformers is not installed: the local backend is not tested")
+pytest.importorskip("torch", reason=needs.MISSING["torch"])
+pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SUMS = [[4, 5, 13, 6, 7, 14], [5, 5, 13, 6, 8, 14], [9, 5, 13, 4, 7, 14], [3, 8, 13, 6, 7, 14]]

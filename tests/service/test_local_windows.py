@@ -23,11 +23,12 @@ from crucible_bridge.types import (
 from crucible_worker.backends.local import LocalBackend
 from crucible_worker.embedded.arithmetic import held_out, training_problems
 from crucible_worker.server import Worker
+from tests import needs
 from tests.service.evaluation_kit import samples_of
 from tests.service.server_kit import settings_for
 
-pytest.importorskip("torch", reason="torch is not installed: the local backend is not tested")
-pytest.importorskip("transformers", reason="transformers is not installed: the local backend is not tested")
+pytest.importorskip("torch", reason=needs.MISSING["torch"])
+pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 NAME = "arithmetic@600"

@@ -15,6 +15,7 @@ from crucible_worker.config import Settings
 from crucible_worker.server import Worker
 from crucible_worker.server.parts import build
 from crucible_worker.testing import record_events
+from tests import needs
 from tests.robustness.harness import until
 from tests.service import follow_kit
 from tests.service.evaluation_kit import samples_of, state_of
@@ -22,7 +23,7 @@ from tests.service.managed_kit import PARAMS, PROGRAMS, fake, members, save, sav
 from tests.service.processes_kit import children, serving, wait_until
 from tests.tables import rows
 
-pytest.importorskip("aiohttp", reason="aiohttp is not installed: its backend is not tested")
+pytest.importorskip("aiohttp", reason=needs.MISSING["aiohttp"])
 
 SWAPS = 50
 """Of each program."""

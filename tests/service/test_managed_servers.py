@@ -15,6 +15,7 @@ from crucible_worker.backends.managed import replica as replica_module
 from crucible_worker.backends.managed.programs import PROGRAMS as PROGRAMS_BY_NAME
 from crucible_worker.backends.managed.replica import LOG_SECONDS
 from crucible_worker.backends.managed.settings import ManagedServer
+from tests import needs
 from tests.robustness.harness import until
 from tests.service.managed_kit import (
     PROGRAMS,
@@ -29,7 +30,7 @@ from tests.service.managed_kit import (
 from tests.service.processes_kit import runs
 from tests.tables import rows
 
-pytest.importorskip("aiohttp", reason="aiohttp is not installed: its backend is not tested")
+pytest.importorskip("aiohttp", reason=needs.MISSING["aiohttp"])
 
 
 def pids(backend):

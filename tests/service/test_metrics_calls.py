@@ -16,6 +16,7 @@ from crucible_bridge.types import Datum, Dtype, Tensor, TrajectoryBatch
 from crucible_worker.metrics.kl import kl_sample_train
 from crucible_worker.services.metrics import LARGE_REQUEST_BYTES
 from crucible_worker.testing import RunningWorker, ScriptedModel, record_events, run_worker
+from tests import needs
 from tests.service.evaluation_kit import log_of
 from tests.tables import rows
 
@@ -181,7 +182,7 @@ async def test_data_of_tinkers_shape_are_taken(metrics: Any):
 
 async def test_tinkers_own_data_are_taken(metrics: Any):
     """The same metrics from a tinker Datum as from ours."""
-    tinker = pytest.importorskip("tinker", reason="tinker is not installed: its Datum is not tested")
+    tinker = pytest.importorskip("tinker", reason=needs.MISSING["tinker"])
     inputs = {"logprobs": np.array([-1, -2, -4], np.float32), "mask": np.array([0, 1, 1], np.float32)}
     theirs = tinker.Datum(
         model_input=tinker.ModelInput.from_ints([1, 2, 3]),

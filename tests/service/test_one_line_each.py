@@ -26,6 +26,7 @@ from crucible_worker.cli.running import Ran
 from crucible_worker.config import Settings
 from crucible_worker.evaluators import registry
 from crucible_worker.server import Worker
+from tests import needs
 from tests.distributions import lay_out_evaluator_package
 from tests.service.code_kit import MISSING
 from tests.service.openai_kit import Reply, Request, ScriptedServer, answer
@@ -189,7 +190,7 @@ def test_a_calls_line_gives_an_answer(name: str, shared: Shared):
 
 def _skip_without_what_it_needs(line: str) -> None:
     if "openai:" in line and importlib.util.find_spec("aiohttp") is None:
-        pytest.skip("the extra `openai` is not installed: no judge can be asked")
+        pytest.skip(needs.MISSING["aiohttp"])
     if "grade_code" in line and MISSING:
         pytest.skip(MISSING)
 

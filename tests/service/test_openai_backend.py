@@ -12,10 +12,11 @@ from crucible_bridge.types import ChatMessage, Conversation, EmbeddedModel, Mode
 from crucible_worker.backends.openai import connection
 from crucible_worker.backends.openai.backend import OpenAIBackend
 from crucible_worker.backends.openai.servers import OpenAIServer
+from tests import needs
 from tests.service.openai_kit import KEY, Fault, Reply, Request, answer, key_file, refusal, remote, shout
 from tests.tables import rows
 
-pytest.importorskip("aiohttp", reason="aiohttp is not installed: its backend is not tested")
+pytest.importorskip("aiohttp", reason=needs.MISSING["aiohttp"])
 
 PARAMS = SamplingParams(max_tokens=4)
 
@@ -184,7 +185,7 @@ async def test_a_server_that_is_not_there():
 
 async def test_a_certificate_that_nobody_vouches_for_is_refused(tmp_path):
     """TLS is verified, unless the settings name who signed."""
-    trustme = pytest.importorskip("trustme")
+    trustme = pytest.importorskip("trustme", reason=needs.MISSING["trustme"])
     authority = trustme.CA()
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority.issue_cert("127.0.0.1").configure_cert(context)

@@ -24,10 +24,11 @@ from crucible_worker.exports.every_eval_ever import _generation
 from crucible_worker.exports.inspect_log import Counts, header_of
 from crucible_worker.reports.as_json import evaluation_as_json
 from crucible_worker.reports.facts import facts_of
+from tests import needs
 from tests.service.openai_kit import Reply, Request, ScriptedServer, answer, remote, shout, worker_on
 from tests.tables import rows
 
-pytest.importorskip("aiohttp", reason="aiohttp is not installed: its backend is not tested")
+pytest.importorskip("aiohttp", reason=needs.MISSING["aiohttp"])
 
 PARAMS = SamplingParams(max_tokens=4)
 MODEL = OpenAIModel("s", "m")

@@ -28,6 +28,7 @@ from crucible_bridge.types import (
 )
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs.calls import ATTEMPTS_PER_CALL, MISFITS_PER_CALL
+from tests import needs
 from tests.service.evaluation_kit import numbered, refused, samples_of, state_of
 from tests.service.openai_kit import (
     Fault,
@@ -41,7 +42,7 @@ from tests.service.openai_kit import (
     worker_on,
 )
 
-pytest.importorskip("aiohttp", reason="aiohttp is not installed: its backend is not tested")
+pytest.importorskip("aiohttp", reason=needs.MISSING["aiohttp"])
 
 PARAMS = SamplingParams(max_tokens=8)
 MODEL = "openai:s/org/name"

@@ -16,11 +16,12 @@ from crucible_worker.backends.openai.connection import Connection
 from crucible_worker.backends.openai.fleet import FRESH_SECONDS, REST_SECONDS, Fleet
 from crucible_worker.backends.openai.model import RemoteModel
 from crucible_worker.backends.openai.servers import OpenAIServer
+from tests import needs
 from tests.robustness.harness import until
 from tests.service.openai_kit import Fault, Reply, Request, ScriptedServer, answer, key_file, refusal, shout
 from tests.tables import rows
 
-pytest.importorskip("aiohttp", reason="aiohttp is not installed: its backend is not tested")
+pytest.importorskip("aiohttp", reason=needs.MISSING["aiohttp"])
 
 PARAMS = SamplingParams(max_tokens=4)
 

@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 
 from crucible_bridge.types import Datum, EvaluationState, EvaluatorSpec, ModelInput, Sample, Verdict
+from tests import needs
 from tests.service.evaluation_kit import samples_of
 from tests.service.openai_kit import Reply, ScriptedServer, answer, worker_on
 
-pytest.importorskip("aiohttp", reason="aiohttp is not installed: its backend is not tested")
+pytest.importorskip("aiohttp", reason=needs.MISSING["aiohttp"])
 
 TOKENS = [5, 6, 7, 8]
 

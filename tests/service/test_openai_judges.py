@@ -9,11 +9,12 @@ import pytest
 
 from crucible_bridge.errors import Code
 from crucible_bridge.types import RubricCriterion, RubricItem, Verdict
+from tests import needs
 from tests.service.evaluation_kit import refused
 from tests.service.openai_kit import Reply, Request, ScriptedServer, answer, refusal, worker_on
 from tests.unit.grading.judge.gullible import HONEST, Gullible, injections
 
-pytest.importorskip("aiohttp", reason="aiohttp is not installed: its backend is not tested")
+pytest.importorskip("aiohttp", reason=needs.MISSING["aiohttp"])
 
 MODEL = "openai:s/org/judge"
 CRITERIA = [RubricCriterion(name="correct", description="Is it right?")]

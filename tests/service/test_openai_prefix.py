@@ -9,10 +9,11 @@ from crucible_bridge.types import EvaluatorSpec, Limits, SamplingParams
 from crucible_worker.backends.openai.servers import OpenAIServer
 from crucible_worker.config import Settings
 from crucible_worker.server import Worker
+from tests import needs
 from tests.service.evaluation_kit import numbered
 from tests.service.openai_kit import Reply, Request, ScriptedServer, answer
 
-pytest.importorskip("aiohttp", reason="aiohttp is not installed: its backend is not tested")
+pytest.importorskip("aiohttp", reason=needs.MISSING["aiohttp"])
 
 PROMPTS = 60
 ANSWERS = 8

@@ -31,6 +31,7 @@ from crucible_worker.backends.openai.served import PROBE_TEXT
 from crucible_worker.backends.openai.servers import OpenAIServer
 from crucible_worker.exports.every_eval_ever import SamplesFile, description_of
 from crucible_worker.exports.inspect_log import Counts, header_of
+from tests import needs
 from tests.service.evaluation_kit import samples_of
 from tests.service.openai_kit import (
     Fault,
@@ -46,7 +47,7 @@ from tests.service.openai_kit import (
 )
 from tests.tables import rows
 
-pytest.importorskip("aiohttp", reason="aiohttp is not installed: its backend is not tested")
+pytest.importorskip("aiohttp", reason=needs.MISSING["aiohttp"])
 
 PARAMS = SamplingParams(max_tokens=4)
 STANDARD = {"max_tokens", "temperature", "model", "prompt", "messages"}

@@ -25,15 +25,14 @@ from crucible_worker.config import Settings
 from crucible_worker.embedded import registry
 from crucible_worker.embedded.arithmetic import held_out
 from crucible_worker.server import Worker
+from tests import needs
 from tests.robustness.harness import until
 from tests.service.evaluation_kit import accuracy, samples_of
-from tests.service.transformers_kit import MISSING, SECONDS, TransformersServe
+from tests.service.transformers_kit import SECONDS, TransformersServe
 
 pytestmark = [
     pytest.mark.clusters,
-    pytest.mark.skipif(
-        bool(MISSING), reason=f"{', '.join(MISSING)} not installed: no real server, so nothing is compared with one"
-    ),
+    needs.installed("aiohttp", "openai", "torch", "transformers", "accelerate", "fastapi", "uvicorn"),
 ]
 
 GREEDY = SamplingParams(max_tokens=8)

@@ -15,10 +15,11 @@ from crucible_worker.backends.openai.fleet import Fleet
 from crucible_worker.backends.openai.model import RemoteModel
 from crucible_worker.backends.openai.servers import OpenAIServer
 from crucible_worker.backends.openai.weights import PROBE, TOLERANCE
+from tests import needs
 from tests.service.evaluation_kit import state_of
 from tests.service.openai_kit import Reply, Request, Script, ScriptedServer, answer, worker_on
 
-pytest.importorskip("aiohttp", reason="aiohttp is not installed: its backend is not tested")
+pytest.importorskip("aiohttp", reason=needs.MISSING["aiohttp"])
 
 SWAPS = 100
 

@@ -23,10 +23,11 @@ from crucible_worker.backends.openai.connection import Connection
 from crucible_worker.backends.openai.long_body import PART_BYTES
 from crucible_worker.backends.openai.model import RemoteModel
 from crucible_worker.backends.openai.servers import OpenAIServer
+from tests import needs
 from tests.service.openai_kit import KEY, Fault, Reply, Request, answer, key_file, refusal, remote, shout
 from tests.tables import rows
 
-pytest.importorskip("aiohttp", reason="aiohttp is not installed: its backend is not tested")
+pytest.importorskip("aiohttp", reason=needs.MISSING["aiohttp"])
 
 PARAMS = SamplingParams(max_tokens=4)
 CREDENTIALS = f"Basic {base64.b64encode(b'user:pass word').decode()}"
@@ -125,7 +126,7 @@ async def test_a_proxy_gets_its_credentials_and_the_server_does_not(tmp_path: Pa
 
 async def test_tls_goes_through_a_proxy_in_a_tunnel(tmp_path: Path):
     """The proxy sees where to, and its own credentials; prompt and key cross it encrypted."""
-    trustme = pytest.importorskip("trustme")
+    trustme = pytest.importorskip("trustme", reason=needs.MISSING["trustme"])
     authority = trustme.CA()
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
     authority.issue_cert("127.0.0.1").configure_cert(context)

@@ -11,13 +11,12 @@ import types
 from pathlib import Path
 from typing import Any
 
-import pytest
-
+from tests import needs
 from tests.tables import rows
 
 SPEC = importlib.util.find_spec("tinker_cookbook")
 
-pytestmark = pytest.mark.skipif(SPEC is None, reason="tinker-cookbook is not installed: its loops are not read")
+pytestmark = needs.installed("tinker_cookbook")
 
 LOOPS = (
     "supervised/train.py",

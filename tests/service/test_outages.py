@@ -27,10 +27,11 @@ from crucible_bridge.types import (
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.runs import outages, waits
 from crucible_worker.testing import ScriptedModel, run_worker
+from tests import needs
 from tests.service.evaluation_kit import accuracy, asked, numbered
 from tests.service.openai_kit import Fault, Reply, Request, ScriptedServer, answer, continued, refusal, worker_on
 
-pytest.importorskip("aiohttp", reason="aiohttp is not installed: its backend is not tested")
+pytest.importorskip("aiohttp", reason=needs.MISSING["aiohttp"])
 
 COUNT = 24
 BUSY = refusal(503)

@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("ray", reason="ray is not installed: workers on the nodes of a Ray cluster are not tested")
+from tests import needs
+
+pytest.importorskip("ray", reason=needs.MISSING["ray"])
 
 import crucible_bridge
 from tests.service.fanout_kit import ray_cluster

@@ -20,12 +20,13 @@ from crucible_bridge.types import ChatMessage, Conversation, SampledSequence, Te
 from crucible_worker.config import Settings
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.server import Worker
+from tests import needs
 from tests.service.models_kit import fields, reasons
 from tests.tables import rows
 from tests.unit.rendering.tokenizers_made import SPECIAL, byte_tokenizer, inputs_of
 
-pytest.importorskip("torch", reason="torch is not installed: the local backend is not tested")
-pytest.importorskip("transformers", reason="transformers is not installed: the local backend is not tested")
+pytest.importorskip("torch", reason=needs.MISSING["torch"])
+pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 CHATML = (
@@ -158,7 +159,7 @@ async def test_prompts_are_those_of_the_chat_template(bridge: Bridge, name: str)
 @rows("renderer", list(FAMILIES))
 async def test_prompts_and_weights_are_those_of_tinker_cookbook(bridge: Bridge, renderer: str):
     """Its own renderer, on the same tokenizer in this process, makes the same tokens, weights and stop sequences."""
-    renderers = pytest.importorskip("tinker_cookbook.renderers", reason="tinker-cookbook cannot be imported")
+    renderers = pytest.importorskip("tinker_cookbook.renderers", reason=needs.MISSING["tinker_cookbook"])
     here = tokenizer_of(FAMILIES[renderer])
     theirs, asked = renderers.get_renderer(renderer, here), f"tinker:{renderer}"
     # That of gpt-oss writes a system message by itself, and warns of a second one.
@@ -197,7 +198,7 @@ async def test_prompts_and_weights_are_those_of_tinker_cookbook(bridge: Bridge, 
 @rows("renderer", ["qwen3", "qwen3_instruct", "llama3", "deepseekv3", "role_colon"])
 async def test_responses_are_parsed_as_tinker_cookbook_does(bridge: Bridge, renderer: str):
     """Text, reasoning, and whether it ended with a stop sequence, of tokens with and without an end."""
-    renderers = pytest.importorskip("tinker_cookbook.renderers", reason="tinker-cookbook cannot be imported")
+    renderers = pytest.importorskip("tinker_cookbook.renderers", reason=needs.MISSING["tinker_cookbook"])
     here = tokenizer_of(FAMILIES[renderer])
     theirs = renderers.get_renderer(renderer, here)
     (stop,) = theirs.get_stop_sequences()
@@ -219,7 +220,7 @@ async def test_responses_are_parsed_as_tinker_cookbook_does(bridge: Bridge, rend
 
 async def test_our_role_colon_is_theirs(bridge: Bridge):
     """Prompts, weights, stop sequences and messages are the same by either name."""
-    pytest.importorskip("tinker_cookbook.renderers", reason="tinker-cookbook cannot be imported")
+    pytest.importorskip("tinker_cookbook.renderers", reason=needs.MISSING["tinker_cookbook"])
     model, answered = "local:family_role_colon", [[*TURNS[0], {"role": "assistant", "content": "2"}]]
     texts = [" 2\n\nUser:", " 2", " 2\n\nUser: a\n\nUser:", " 2<|end|>", " 2\n\nUser:<|end|>"]
 

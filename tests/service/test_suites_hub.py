@@ -15,8 +15,9 @@ from crucible_bridge.types import HubDataset, Verdict
 from crucible_worker import suites
 from crucible_worker.grading.registry import create
 from crucible_worker.runs.hub.reader import rows
+from tests import needs
 
-datasets = pytest.importorskip("datasets", reason="datasets is not installed: the hub is not tested")
+datasets = pytest.importorskip("datasets", reason=needs.MISSING["datasets"])
 
 from tests.service.hub_cache import fill  # noqa: E402 (needs datasets)
 from tests.service.openai_kit import ScriptedServer, shout  # noqa: E402 (likewise)

@@ -25,13 +25,14 @@ from crucible_worker.cli import app
 from crucible_worker.cli import running as cli_running
 from crucible_worker.config import Settings
 from crucible_worker.server import Worker
+from tests import needs
 from tests.service.openai_kit import Reply, Request, ScriptedServer, answer, refusal
 from tests.service.test_one_line_each import JUDGE_URL, LINES, judged
 from tests.tables import rows
 
-pytest.importorskip("torch", reason="torch is not installed: the local backend is not tested")
-pytest.importorskip("transformers", reason="transformers is not installed: the local backend is not tested")
-pytest.importorskip("aiohttp", reason="aiohttp is not installed: its backend is not tested")
+pytest.importorskip("torch", reason=needs.MISSING["torch"])
+pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
+pytest.importorskip("aiohttp", reason=needs.MISSING["aiohttp"])
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TEMPLATE = (

@@ -10,6 +10,7 @@ from crucible_bridge.types import ChatMessage, Datum, ModelInput, SamplingParams
 from crucible_worker.backends.base import MAX_TEXT_BYTES
 from crucible_worker.backends.tinker.backend import TinkerBackend
 from crucible_worker.backends.tinker.requests import MAX_SEED, MAX_TOKEN
+from tests import needs
 from tests.service.tinker_kit import (
     EOS,
     KEY,
@@ -194,8 +195,8 @@ async def test_nonsense_is_an_error(tmp_path, kind, answer):
 
 async def test_renderers_of_the_cookbook_run_on_its_tokenizer(tmp_path):
     """The renderer of a base model is chosen by name, as where it was trained."""
-    pytest.importorskip("tinker_cookbook", reason="tinker-cookbook is not installed: its renderers are not tested")
-    pytest.importorskip("torch", reason="torch is not installed: tinker-cookbook's renderers cannot be imported")
+    pytest.importorskip("tinker_cookbook", reason=needs.MISSING["tinker_cookbook"])
+    pytest.importorskip("torch", reason=needs.MISSING["torch"])
     async with served(tmp_path) as (_, model):
         await model.load()
         assert model.tokenizer is not None

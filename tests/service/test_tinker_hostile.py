@@ -10,7 +10,9 @@ import signal
 import pytest
 import pytest_asyncio
 
-pytest.importorskip("tinker", reason="tinker is not installed: its backend is not tested")
+from tests import needs
+
+pytest.importorskip("tinker", reason=needs.MISSING["tinker"])
 
 from crucible_bridge.errors import BackendError, FailedPrecondition, InvalidField
 from crucible_bridge.types import ChatMessage, ModelInput, SamplingParams, TinkerModel

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import re
 import types
 from collections.abc import AsyncIterator
@@ -15,14 +14,13 @@ import pytest
 import crucible_bridge
 from crucible_bridge.client import Bridge
 from crucible_bridge.types import EvaluationState, TinkerModel
+from tests import needs
 from tests.service.plans_kit import plan
 from tests.service.tinker_kit import ScriptedLibrary, worker_on
 
 PAGE = Path(__file__).parents[2] / "docs" / "from_tinker_cookbook.md"
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("tinker_cookbook") is None, reason="tinker-cookbook is not installed"
-)
+pytestmark = needs.installed("tinker_cookbook")
 
 
 class Training:

@@ -11,6 +11,7 @@ from crucible_bridge.types import EvaluationState, ModelInput, Sample, Verdict
 from crucible_worker.backends.base import Capability
 from crucible_worker.backends.continuations import sample_continuations
 from crucible_worker.backends.tinker.model import MAX_TARGET_REFUSALS
+from tests import needs
 from tests.service.evaluation_kit import samples_of
 from tests.service.tinker_kit import (
     SAMPLER,
@@ -27,7 +28,7 @@ from tests.service.tinker_kit import (
 )
 from tests.tables import rows
 
-pytest.importorskip("torch", reason="torch is not installed: the SDK fills in sparse questions with it, for the test")
+pytest.importorskip("torch", reason=needs.MISSING["torch"])
 
 PROMPT = ModelInput.of([5, 6, 7])
 LONG = list(range(5, 25))

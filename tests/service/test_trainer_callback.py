@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.util
 import json
 import os
 import sys
@@ -24,15 +23,12 @@ from crucible_worker.config import Settings
 from crucible_worker.config.plans import RunPlan
 from crucible_worker.server import Worker
 from crucible_worker.testing import EventRecorder, record_events
+from tests import needs
 from tests.service.trackers_kit import Point, trackio_points
 
 PROGRAM = Path(__file__).with_name("training_program.py")
-NEEDED = ("torch", "transformers", "accelerate")
 
-pytestmark = pytest.mark.skipif(
-    any(importlib.util.find_spec(name) is None for name in NEEDED),
-    reason="no Trainer without torch, transformers and accelerate",
-)
+pytestmark = needs.installed("torch", "transformers", "accelerate")
 
 SUITE = """
 name = "sums"

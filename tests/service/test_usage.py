@@ -36,10 +36,11 @@ from crucible_worker.reports.as_json import sample_as_data
 from crucible_worker.reports.distributions import Distributions
 from crucible_worker.reports.samples import row_as_data
 from crucible_worker.testing import ScriptedModel, record_events
+from tests import needs
 from tests.service.evaluation_kit import accuracy, asked, nll, numbered, rig, samples_of
 from tests.service.openai_kit import Fault, Reply, Request, ScriptedServer, answer, refusal, worker_on
 
-pytest.importorskip("aiohttp", reason="aiohttp is not installed: its backend is not tested")
+pytest.importorskip("aiohttp", reason=needs.MISSING["aiohttp"])
 
 PARAMS = SamplingParams(max_tokens=8)
 MODEL = "openai:s/m"

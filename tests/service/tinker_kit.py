@@ -17,7 +17,9 @@ import httpx
 import numpy as np
 import pytest
 
-tinker = pytest.importorskip("tinker", reason="tinker is not installed: its backend is not tested")
+from tests import needs
+
+tinker = pytest.importorskip("tinker", reason=needs.MISSING["tinker"])
 
 from tinker.lib.public_interfaces import AwaitableConcurrentFuture  # noqa: E402
 from tinker.lib.public_interfaces.sampling_client import _check_target_prompt_logprobs  # noqa: E402

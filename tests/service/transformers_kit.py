@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import os
 import random
 import socket
@@ -13,9 +12,6 @@ import time
 import urllib.error
 import urllib.request
 from pathlib import Path
-
-NEEDED = ("aiohttp", "openai", "torch", "transformers", "accelerate", "fastapi", "uvicorn")
-MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
 
 SECONDS = 120.0
 """For a server to start, on a loaded machine."""

@@ -16,6 +16,7 @@ from crucible_bridge.addresses import parse_workers
 from crucible_bridge.idempotency import service_modules
 from crucible_worker.config import DEFAULT_PORT, ENVIRONMENT_PREFIX, SettingsError, load_settings
 from crucible_worker.limits import WorkerLimits
+from tests import needs
 from tests.unit.test_docker_files import arguments, options, values
 
 ROOT = Path(__file__).parents[2]
@@ -27,9 +28,7 @@ SERVICES = {
     service.full_name for module in service_modules() for service in module.DESCRIPTOR.services_by_name.values()
 }
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("kubectl") is None, reason="kubectl is not installed: the manifests of Kubernetes are NOT checked"
-)
+pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason=needs.MISSING["kubectl"])
 
 Document = dict[str, Any]
 

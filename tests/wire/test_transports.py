@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from crucible_bridge.channel import channel_options
 from crucible_bridge.errors import Unavailable
 from crucible_bridge.types import WorkerInfo
 from crucible_bridge.v1 import worker_pb2, worker_pb2_grpc
+from tests import needs
 from tests.wire.conftest import CannedWorker
 
 INFO = WorkerInfo(worker_id="w", version="1")
@@ -45,9 +45,7 @@ async def test_a_unix_socket_is_an_address(worker: CannedWorker, tmp_path: Path)
 @pytest.fixture
 def certificate(tmp_path: Path) -> tuple[Path, Path]:
     """A certificate for localhost that signs itself, and its key."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("openssl is not installed")
+    openssl = needs.program("openssl")
     cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
     command = [openssl, "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
     command += ["-keyout", str(key), "-out", str(cert), "-days", "2", "-subj", "/CN=localhost"]

@@ -6,9 +6,10 @@ import pytest
 
 from crucible_bridge.errors import FailedPrecondition
 from crucible_worker.embedded import registry
+from tests import needs
 
-torch = pytest.importorskip("torch", reason="torch is not installed: the local backend is not tested")
-pytest.importorskip("transformers", reason="transformers is not installed: the local backend is not tested")
+torch = pytest.importorskip("torch", reason=needs.MISSING["torch"])
+pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
 
 from crucible_worker.backends.local.host import loading  # noqa: E402 (needs torch)
 

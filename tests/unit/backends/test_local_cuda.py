@@ -7,17 +7,18 @@ import pytest
 
 from crucible_worker.embedded import registry
 from crucible_worker.embedded.arithmetic import held_out
+from tests import needs
 from tests.unit.backends.conftest import ARCHITECTURES
 
-torch = pytest.importorskip("torch", reason="torch is not installed: the local backend is not tested")
-pytest.importorskip("transformers", reason="transformers is not installed: the local backend is not tested")
+torch = pytest.importorskip("torch", reason=needs.MISSING["torch"])
+pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
 
 from crucible_worker.backends.local.host.loading import load, resolve_device  # noqa: E402 (needs torch)
 from tests.unit.backends.local_scheduler import Run  # noqa: E402
 
 pytestmark = [
     pytest.mark.cuda,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no CUDA here"),
+    pytest.mark.skipif(not torch.cuda.is_available(), reason=needs.CUDA),
 ]
 
 

@@ -11,6 +11,7 @@ import pytest
 from crucible_bridge.errors import FailedPrecondition
 from crucible_worker.backends.local import devices
 from crucible_worker.backends.local.devices import refuse_absent_cuda
+from tests import needs
 
 CPU = "cuda: Optional[str] = None\nhip: Optional[str] = None\n"
 CUDA = "cuda: Optional[str] = '12.8'\nhip: Optional[str] = None\n"
@@ -60,7 +61,7 @@ def test_other_devices_are_not_looked_for(device: str, tmp_path: Path, monkeypat
     refuse_absent_cuda(device)
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="the extra `local` is not installed")
+@needs.installed("torch")
 def test_the_answer_is_that_of_pytorch_and_costs_no_import_of_it():
     """What PyTorch finds is never refused, and a build that can find none is; PyTorch stays out of the process."""
     code = (

@@ -14,10 +14,11 @@ from crucible_bridge.errors import BackendError
 from crucible_worker.backends.distributions import NO_TOKEN, columns_of, ordered
 from crucible_worker.backends.local.arrays import floats_from_bytes, tokens_from_bytes, tokens_to_bytes
 from crucible_worker.backends.local.numpy_host.sampling import likeliest as likeliest_of_numpy
+from tests import needs
 from tests.unit.backends.conftest import ARCHITECTURES
 
-torch = pytest.importorskip("torch", reason="torch is not installed: the local backend is not tested")
-pytest.importorskip("transformers", reason="transformers is not installed: the local backend is not tested")
+torch = pytest.importorskip("torch", reason=needs.MISSING["torch"])
+pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
 
 from crucible_worker.backends.local.host.distributions import likeliest  # noqa: E402 (needs torch)
 from tests.unit.backends.local_scheduler import Run  # noqa: E402

@@ -8,9 +8,10 @@ import pytest
 from crucible_worker.backends.local.bounds import HostBounds
 from crucible_worker.embedded import registry
 from crucible_worker.limits import WorkerLimits
+from tests import needs
 
-torch = pytest.importorskip("torch", reason="torch is not installed: the local backend is not tested")
-pytest.importorskip("transformers", reason="transformers is not installed: the local backend is not tested")
+torch = pytest.importorskip("torch", reason=needs.MISSING["torch"])
+pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
 
 from crucible_worker.backends.local.arrays import tokens_to_bytes  # noqa: E402 (needs torch)
 from crucible_worker.backends.local.host import engine as engines  # noqa: E402

@@ -9,6 +9,7 @@ import pytest
 from crucible_bridge.errors import FailedPrecondition
 from crucible_worker.backends.local.numpy_host.network import Network
 from crucible_worker.embedded import registry
+from tests import needs
 
 LAYER = "model.layers.1.mlp.up_proj.weight"
 
@@ -39,7 +40,7 @@ def rewrite(model, change):
 )
 def test_other_weights_are_refused(model, change, told):
     """None is dropped, and the error names one of them."""
-    pytest.importorskip("safetensors", reason="safetensors is not installed: no file can be changed")
+    pytest.importorskip("safetensors", reason=needs.MISSING["safetensors"])
     rewrite(model, change)
 
     with pytest.raises(FailedPrecondition, match=told) as refused:

@@ -6,9 +6,10 @@ import re
 import pytest
 
 from crucible_bridge.errors import FailedPrecondition
+from tests import needs
 
-torch = pytest.importorskip("torch", reason="torch is not installed: the local backend is not tested")
-pytest.importorskip("transformers", reason="transformers is not installed: the local backend is not tested")
+torch = pytest.importorskip("torch", reason=needs.MISSING["torch"])
+pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
 
 from safetensors.torch import load_file, save_file  # noqa: E402 (needs torch)
 

@@ -4,7 +4,9 @@ import math
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="torch is not installed: the local backend is not tested")
+from tests import needs
+
+torch = pytest.importorskip("torch", reason=needs.MISSING["torch"])
 
 from crucible_worker.backends.local.host.sampling import Chooser, choose  # noqa: E402 (needs torch)
 from tests.tables import rows  # noqa: E402

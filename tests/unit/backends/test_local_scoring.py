@@ -9,10 +9,11 @@ import pytest
 
 from crucible_worker.backends.local.arrays import floats_from_bytes, tokens_from_bytes
 from crucible_worker.embedded import registry
+from tests import needs
 from tests.unit.backends.conftest import ARCHITECTURES
 
-torch = pytest.importorskip("torch", reason="torch is not installed: the local backend is not tested")
-pytest.importorskip("transformers", reason="transformers is not installed: the local backend is not tested")
+torch = pytest.importorskip("torch", reason=needs.MISSING["torch"])
+pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
 
 from crucible_worker.backends.local.host import scoring  # noqa: E402 (needs torch)
 from crucible_worker.backends.local.host.loading import load  # noqa: E402

@@ -7,11 +7,12 @@ import pytest
 
 from crucible_worker.backends.local.safetensors_header import MAX_HEADER_BYTES
 from crucible_worker.embedded import registry
+from tests import needs
 from tests.tables import rows
 
-torch = pytest.importorskip("torch", reason="torch is not installed: the local backend is not tested")
-safetensors = pytest.importorskip("safetensors.torch", reason="safetensors is not installed: files are not compared")
-pytest.importorskip("transformers", reason="transformers is not installed: the local backend is not tested")
+torch = pytest.importorskip("torch", reason=needs.MISSING["torch"])
+safetensors = pytest.importorskip("safetensors.torch", reason=needs.MISSING["safetensors"])
+pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
 
 from crucible_worker.backends.local.host import sizes  # noqa: E402 (needs torch)
 

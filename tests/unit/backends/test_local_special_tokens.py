@@ -12,10 +12,11 @@ from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import ChatMessage, ImageChunk, ReasoningPart, ToolCall
 from crucible_worker.backends.local.arrays import tokens_from_bytes
 from crucible_worker.backends.local.chat_messages import to_plain
+from tests import needs
 from tests.tables import rows
 from tests.unit.rendering.tokenizers_made import SPECIAL, byte_tokenizer
 
-pytest.importorskip("transformers", reason="transformers is not installed: no tokenizer can be made")
+pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
 
 CHATML = (
     "{{ bos_token }}{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
@@ -251,7 +252,7 @@ def test_a_tokenizer_that_cannot_split_refuses_a_name() -> None:
 @rows("renderer", ["role_colon", "qwen3_instruct", "qwen3"])
 def test_renderers_of_tinker_cookbook_read_names_as_text(renderer: str) -> None:
     """Their markers stay; prompts and weights are those of the same message in other letters."""
-    pytest.importorskip("tinker_cookbook.renderers", reason="tinker-cookbook cannot be imported")
+    pytest.importorskip("tinker_cookbook.renderers", reason=needs.MISSING["tinker_cookbook"])
     tokenizer = byte_level()
     texts = texts_of(tokenizer)
     bar, at = (tokenizer("".join(("x", one)), add_special_tokens=False)["input_ids"][-1] for one in "|@")

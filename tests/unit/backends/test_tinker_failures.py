@@ -6,7 +6,9 @@ import re
 import httpx
 import pytest
 
-tinker = pytest.importorskip("tinker", reason="tinker is not installed: its backend is not tested")
+from tests import needs
+
+tinker = pytest.importorskip("tinker", reason=needs.MISSING["tinker"])
 
 from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from crucible_bridge.arrays import MAX_DIMENSIONS, as_array, floats, from_tensor, stored_like, to_tensor
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import Datum, Dtype, Tensor
+from tests import needs
 from tests.tables import rows
 from tests.unit.bridge import strategies as some
 
@@ -177,7 +178,7 @@ def test_dlpack_is_read():
 
 def test_torch_tensors_are_read():
     """Gradients are left behind, bf16 becomes a Tensor of the same bits, layouts do not matter."""
-    torch = pytest.importorskip("torch", reason="the extra [local] is not installed")
+    torch = pytest.importorskip("torch", reason=needs.MISSING["torch"])
     bfloat16 = torch.tensor([[1.5, -0.0, math.inf]], dtype=torch.bfloat16)
 
     assert some.plain(as_array(torch.ones(2, requires_grad=True), field="x")) == some.plain(np.ones(2, np.float32))
@@ -234,7 +235,7 @@ def test_floats_are_what_arithmetic_needs(dtype: str, expected: str):
 @given(st.lists(st.floats(width=32), min_size=1, max_size=20))
 def test_bfloat16_is_rounded_to_the_nearest(values: list[float]):
     """What is stored as bf16 is the nearer of its two neighbours there, NaN stays NaN, infinities stay."""
-    torch = pytest.importorskip("torch", reason="torch is not installed: bf16 is not compared with it")
+    torch = pytest.importorskip("torch", reason=needs.MISSING["torch"])
     numbers = np.array(values, np.float32)
 
     stored = stored_like(numbers, Tensor(dtype=Dtype.BF16, shape=(0,), data=b""))

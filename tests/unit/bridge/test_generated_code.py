@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from tests import needs
+
 PROTOS = Path(__file__).resolve().parents[3] / "protos"
 
 
 def test_generated_code_is_current():
     """Generating again changes nothing."""
-    pytest.importorskip("grpc_tools", reason="grpcio-tools is not installed")
+    pytest.importorskip("grpc_tools", reason=needs.MISSING["grpc_tools"])
 
     result = subprocess.run([sys.executable, PROTOS / "generate.py", "--check"], capture_output=True, text=True)
 
@@ -25,7 +27,7 @@ def test_generated_code_is_current():
 )
 def test_a_plain_number_is_not_required(tmp_path, kind, zero, least):
     """A number or flag that is required without `optional` is refused, with what to write in its place."""
-    pytest.importorskip("grpc_tools", reason="grpcio-tools is not installed")
+    pytest.importorskip("grpc_tools", reason=needs.MISSING["grpc_tools"])
     shutil.copytree(PROTOS, tmp_path / "protos", ignore=shutil.ignore_patterns("__pycache__"))
     proto = tmp_path / "protos/crucible_bridge/v1/metrics.proto"
     field = f"  // How many.\n  {kind} count = 1 [(options.v1.bounds) = {{required: true{least}}}];"
@@ -41,7 +43,7 @@ def test_a_plain_number_is_not_required(tmp_path, kind, zero, least):
 
 def test_protos_are_linted():
     """The linter of buf finds nothing: names, comments on every message and field."""
-    result = subprocess.run([_buf(), "lint"], cwd=PROTOS, capture_output=True, text=True)
+    result = subprocess.run([needs.program("buf"), "lint"], cwd=PROTOS, capture_output=True, text=True)
 
     assert result.returncode == 0, result.stdout
 
@@ -68,15 +70,8 @@ def test_what_was_released_keeps_its_meaning(tmp_path, before, after, finding):
         path.write_text(text.replace(before, after))
     assert changed
 
-    command = [_buf(), "breaking", "--against", PROTOS / "baseline/v1.binpb"]
+    command = [needs.program("buf"), "breaking", "--against", PROTOS / "baseline/v1.binpb"]
     result = subprocess.run(command, cwd=tmp_path / "protos", capture_output=True, text=True)
 
     assert (result.returncode != 0) == (finding is not None), result.stdout + result.stderr
     assert finding is None or finding in result.stdout
-
-
-def _buf() -> str:
-    buf = shutil.which("buf", path=str(Path(sys.executable).parent)) or shutil.which("buf")
-    if buf is None:
-        pytest.skip("buf is not installed: pip install buf-bin")
-    return buf

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 import re
 from pathlib import Path
@@ -13,6 +12,7 @@ import pytest
 from crucible_bridge import hyperparameters
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.tinker_models import TINKER_MODELS
+from tests import needs
 from tests.tables import rows
 
 ELIXIR = Path(__file__).parents[3] / "elixir_client_example"
@@ -57,10 +57,9 @@ def test_the_elixir_client_has_the_same_models():
     }
 
 
-@pytest.mark.skipif(importlib.util.find_spec("tinker_cookbook") is None, reason="tinker-cookbook is not installed")
 def test_numbers_are_those_of_the_installed_originals():
     """For each model: its adapter of rank 32, and its learning rates where the family has one."""
-    theirs = pytest.importorskip("tinker_cookbook.hyperparam_utils", exc_type=ImportError)
+    theirs = pytest.importorskip("tinker_cookbook.hyperparam_utils", reason=needs.MISSING["tinker_cookbook"])
     for name in TINKER_MODELS:
         assert hyperparameters.get_lora_param_count(name) == theirs.get_lora_param_count(name)
         if "llama" in name.lower() or "qwen" in name.lower():

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from tests import needs
 from tests.project_copy import copy_project
 
 PROTO = """
@@ -106,7 +107,7 @@ else:
 
 def test_a_message_that_joins_has_its_type_and_conversions(tmp_path: Path):
     """Its class, defaults, bounds and conversions are public, and the reference has it."""
-    pytest.importorskip("grpc_tools", reason="grpcio-tools is not installed")
+    pytest.importorskip("grpc_tools", reason=needs.MISSING["grpc_tools"])
     copy_project(tmp_path)
     proto = tmp_path / "protos/crucible_bridge/v1/worker.proto"
     head, body = proto.read_text().split("package crucible_bridge.v1;\n")

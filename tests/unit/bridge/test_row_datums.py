@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from crucible_bridge.types import Datum, ImageAssetChunk, ImageChunk, MalformedRow, RowReader, TokensChunk
+from tests import needs
 from tests.tables import rows
 
 TARGETS = {"data": [2, 3], "dtype": "int64", "shape": [2]}
@@ -56,9 +57,9 @@ def test_the_json_of_tinker_is_a_datum() -> None:
 
 def test_what_tinkers_sdk_writes_is_what_it_sends() -> None:
     """The JSON of the wire's type, read back, has the arrays of the Datum that was written."""
-    tinker = pytest.importorskip("tinker", reason="tinker is not installed: its JSON is not tested")
-    wire = pytest.importorskip("tinker.types._pydantic_types.datum")
-    tensors = pytest.importorskip("tinker.types._pydantic_types.tensor_data")
+    tinker = pytest.importorskip("tinker", reason=needs.MISSING["tinker"])
+    wire = pytest.importorskip("tinker.types._pydantic_types.datum", reason=needs.MISSING["tinker"])
+    tensors = pytest.importorskip("tinker.types._pydantic_types.tensor_data", reason=needs.MISSING["tinker"])
     given = tinker.Datum(
         model_input=tinker.ModelInput.from_ints([1, 2, 3]),
         loss_fn_inputs={"target_tokens": [2, 3, 4], "weights": [0.0, 0.1, 1 / 3]},

@@ -11,6 +11,7 @@ from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.types import EvaluatorSpec, SampleResult, SamplingParams, Verdict
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.accuracy import MAX_SAMPLES_PER_PROMPT
+from tests import needs
 from tests.tables import rows
 
 SAMPLING = SamplingParams(max_tokens=4, temperature=1.0)
@@ -136,7 +137,7 @@ def test_wrong_options_are_named_by_their_path(kind: str, options: dict[str, Any
 def test_every_renderer_can_be_chosen(kind: str, renderer: str) -> None:
     """By name, for whatever renders."""
     if renderer.startswith("tinker:"):
-        pytest.importorskip("tinker_cookbook", reason="tinker-cookbook is not installed: its renderers are not tested")
+        pytest.importorskip("tinker_cookbook", reason=needs.MISSING["tinker_cookbook"])
 
     assert _create(kind, renderer=renderer).renderer == renderer
 

@@ -16,6 +16,7 @@ from crucible_worker.exports.lines import LinesWriter
 from crucible_worker.exports.parquet import JSON, ParquetWriter, columns
 from crucible_worker.exports.rows import EVALUATION_COLUMNS
 from crucible_worker.reports.plain import replace_surrogates
+from tests import needs
 from tests.unit.exports.results import evaluation_of, results
 
 UNSCORED = [verdict for verdict in Verdict if not verdict.scored]
@@ -56,7 +57,7 @@ def test_a_line_has_the_fields_of_the_record_type():
 @given(st.lists(results(), max_size=3))
 def test_parquet_has_what_json_lines_have(written: list[SampleResult]):
     """Each column has the value of its path in the line; what has no type of its own is JSON."""
-    parquet = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed: Parquet is not tested")
+    parquet = pytest.importorskip("pyarrow.parquet", reason=needs.MISSING["pyarrow"])
     file = io.BytesIO()
     writer = ParquetWriter(file)
     writer.add(evaluation_of(written), written)

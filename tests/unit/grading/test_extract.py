@@ -22,6 +22,7 @@ from crucible_worker.grading.extract import (
     has_box,
     spoken,
 )
+from tests import needs
 from tests.tables import rows
 
 # A folder with extraction_qwen_mathcot.jsonl and extraction_gsm8k_models.jsonl: responses with the answers in them.
@@ -356,7 +357,7 @@ def test_a_form_needs_a_complete_box(text: str, boxed: bool) -> None:
 def _labelled(name: str) -> list[dict[str, Any]]:
     path = Path(DATA) / name
     if not DATA or not path.is_file():
-        pytest.skip(f"LABELLED RESPONSES ARE NOT TESTED: GRADING_DATA names no folder with {name}")
+        pytest.skip(needs.LABELLED)
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 

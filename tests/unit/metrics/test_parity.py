@@ -8,11 +8,10 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-pytest.importorskip(
-    "tinker_cookbook",
-    reason="NO PARITY TESTS: tinker-cookbook is missing (pip install --no-deps tinker-cookbook, beside the dev extra)",
-)
-pytest.importorskip("torch", reason="NO PARITY TESTS: torch is missing, and tinker-cookbook computes with it")
+from tests import needs
+
+pytest.importorskip("tinker_cookbook", reason=needs.MISSING["tinker_cookbook"])
+pytest.importorskip("torch", reason=needs.MISSING["torch"])
 
 import tinker
 import torch

@@ -12,6 +12,7 @@ from crucible_bridge.types import ChatMessage, Conversation, ImageAssetChunk, Im
 from crucible_worker.rendering import render_supervised
 from crucible_worker.rendering.images import images_of, input_of, weights_of
 from crucible_worker.rendering.prompts import render_question
+from tests import needs
 from tests.unit.rendering.tokenizers_made import HeldTokenizer, byte_tokenizer, inputs_of
 
 VISION = ["<|vision_start|>", "<|vision_end|>", "<|image_pad|>"]
@@ -30,8 +31,8 @@ SHOWN = Conversation(
 @pytest.fixture(scope="module")
 def tokenizer():
     """One of a chat format with marks of images."""
-    pytest.importorskip("transformers", reason="transformers is not installed: cookbook renderers are not tested")
-    pytest.importorskip("tinker_cookbook.renderers", reason="tinker-cookbook cannot be imported: it is not tested")
+    pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
+    pytest.importorskip("tinker_cookbook.renderers", reason=needs.MISSING["tinker_cookbook"])
     made = byte_tokenizer()
     made.add_special_tokens({"additional_special_tokens": VISION})
     return HeldTokenizer(made)

@@ -16,10 +16,11 @@ from crucible_worker.rendering import render_supervised
 from crucible_worker.rendering.choices import ChoiceForm, render_choices
 from crucible_worker.rendering.prompted import Prompted
 from crucible_worker.rendering.whole import render_behind
+from tests import needs
 from tests.tables import rows
 from tests.unit.rendering.tokenizers_made import HeldTokenizer
 
-pytest.importorskip("transformers", reason="transformers is not installed: no tokenizer can be made")
+pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
 
 FACTS = (
     ("What is the capital of France?", ("Rome", "Paris", "Oslo", "Bern"), 1),

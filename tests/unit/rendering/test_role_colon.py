@@ -11,6 +11,7 @@ from crucible_bridge.types import ChatMessage, Conversation, Sample
 from crucible_worker.rendering import render_supervised, role_colon
 from crucible_worker.rendering.prompts import render_question
 from crucible_worker.rendering.train_on import TRAIN_ON, full_name, with_weights
+from tests import needs
 from tests.tables import rows
 from tests.unit.rendering.tokenizers_made import HeldTokenizer, byte_tokenizer, inputs_of
 
@@ -29,16 +30,14 @@ MESSAGES = st.lists(
 @pytest.fixture(scope="module", params=[True, False], ids=["bos", "no-bos"])
 def tokenizer(request):
     """One that begins texts with a token, and one that has no such token."""
-    pytest.importorskip("transformers", reason="transformers is not installed: parity of role_colon is not tested")
+    pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
     return HeldTokenizer(byte_tokenizer(bos=request.param))
 
 
 @pytest.fixture(scope="module")
 def original(tokenizer):
     """tinker-cookbook's renderer on the same tokenizer."""
-    renderers = pytest.importorskip(
-        "tinker_cookbook.renderers", reason="tinker-cookbook cannot be imported: parity of role_colon is not tested"
-    )
+    renderers = pytest.importorskip("tinker_cookbook.renderers", reason=needs.MISSING["tinker_cookbook"])
     return renderers.get_renderer("role_colon", tokenizer.held)
 
 

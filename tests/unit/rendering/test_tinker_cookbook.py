@@ -11,6 +11,7 @@ from crucible_worker.rendering import answer_of, check_renderer, render_supervis
 from crucible_worker.rendering.choices import ChoiceForm, render_choices
 from crucible_worker.rendering.prompts import render_question
 from crucible_worker.rendering.train_on import TRAIN_ON, full_name
+from tests import needs
 from tests.unit.rendering.tokenizers_made import HeldTokenizer, byte_tokenizer, inputs_of
 
 TURNS = (ChatMessage("user", "1+1?"), ChatMessage("assistant", "2"), ChatMessage("user", "2+2?"))
@@ -19,8 +20,8 @@ TURNS = (ChatMessage("user", "1+1?"), ChatMessage("assistant", "2"), ChatMessage
 @pytest.fixture(scope="module")
 def tokenizer():
     """One of a chat format that tinker-cookbook knows."""
-    pytest.importorskip("transformers", reason="transformers is not installed: cookbook renderers are not tested")
-    pytest.importorskip("tinker_cookbook.renderers", reason="tinker-cookbook cannot be imported: it is not tested")
+    pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
+    pytest.importorskip("tinker_cookbook.renderers", reason=needs.MISSING["tinker_cookbook"])
     return HeldTokenizer(byte_tokenizer())
 
 

@@ -14,7 +14,9 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("psycopg", reason="psycopg is not installed: journals in PostgreSQL are not tested")
+from tests import needs
+
+pytest.importorskip("psycopg", reason=needs.MISSING["psycopg"])
 
 import psycopg
 from psycopg import pq

@@ -6,7 +6,9 @@ import dataclasses
 
 import pytest
 
-pytest.importorskip("psycopg", reason="psycopg is not installed: journals in PostgreSQL are not tested")
+from tests import needs
+
+pytest.importorskip("psycopg", reason=needs.MISSING["psycopg"])
 
 from crucible_worker.runs.follow_records import FollowRecords
 from crucible_worker.runs.journal import OwnershipLost

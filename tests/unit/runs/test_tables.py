@@ -18,6 +18,7 @@ from crucible_bridge.types import ChatMessage, Conversation, Dataset, Datum, Fil
 from crucible_worker.runs.datasets import LoadedDataset, MalformedSample, load
 from crucible_worker.runs.row_process import Fault
 from crucible_worker.runs.tables import csv_rows, loading, reader
+from tests import needs
 from tests.scripted_readers import scripted_reader
 from tests.tables import rows
 
@@ -63,8 +64,8 @@ def test_a_file_of_comma_separated_values_is_read(tmp_path: Path) -> None:
 
 def test_equal_rows_are_equal_samples_in_every_format(tmp_path: Path) -> None:
     """JSON lines, CSV and Parquet of one table have one fingerprint."""
-    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: Parquet is not tested")
-    pq = pytest.importorskip("pyarrow.parquet")
+    pa = pytest.importorskip("pyarrow", reason=needs.MISSING["pyarrow"])
+    pq = pytest.importorskip("pyarrow.parquet", reason=needs.MISSING["pyarrow"])
     table = [{"question": f"{n}+{n}=", "answer": str(2 * n), "level": "é"} for n in range(200)]
     (tmp_path / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in table))
     lines = ["question,answer,level", *(",".join(row.values()) for row in table)]
@@ -78,8 +79,8 @@ def test_equal_rows_are_equal_samples_in_every_format(tmp_path: Path) -> None:
 
 def test_a_parquet_file_is_read_with_lists_classes_and_dates(tmp_path: Path) -> None:
     """A class is its name where the file says so, NaN and null are no values, bytes are left out."""
-    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: Parquet is not tested")
-    pq = pytest.importorskip("pyarrow.parquet")
+    pa = pytest.importorskip("pyarrow", reason=needs.MISSING["pyarrow"])
+    pq = pytest.importorskip("pyarrow.parquet", reason=needs.MISSING["pyarrow"])
     import datetime
 
     table = pa.table(
@@ -256,7 +257,7 @@ def test_no_file_of_csv_makes_it_fail_otherwise(tmp_path_factory: pytest.TempPat
 @rows("content", [b"", b"PAR1", b"PAR1" + b"\0" * 100 + b"PAR1", b"input,target\na,b\n"])
 def test_what_is_no_parquet_is_refused(tmp_path_factory: pytest.TempPathFactory, content: bytes) -> None:
     """The error is the request's."""
-    pytest.importorskip("pyarrow", reason="pyarrow is not installed: Parquet is not tested")
+    pytest.importorskip("pyarrow", reason=needs.MISSING["pyarrow"])
     root = tmp_path_factory.mktemp("parquet")
     (root / "q.parquet").write_bytes(content)
 
@@ -277,8 +278,8 @@ def test_values_of_parquet_that_python_lacks_are_refused(
     tmp_path_factory: pytest.TempPathFactory, kind: str, values: bytes, says: str
 ) -> None:
     """Text that is not UTF-8 and dates that are too far are faults of the file, and no end of its reader."""
-    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: Parquet is not tested")
-    pq = pytest.importorskip("pyarrow.parquet")
+    pa = pytest.importorskip("pyarrow", reason=needs.MISSING["pyarrow"])
+    pq = pytest.importorskip("pyarrow.parquet", reason=needs.MISSING["pyarrow"])
     root = tmp_path_factory.mktemp("parquet")
     parts = (values[:8], values[8:]) if kind == "string" else (values,)
     column = pa.Array.from_buffers(pa.type_for_alias(kind), 1, [None, *map(pa.py_buffer, parts)])
@@ -292,8 +293,8 @@ def test_values_of_parquet_that_python_lacks_are_refused(
 
 def test_a_parquet_file_that_unpacks_to_more_than_memory_holds_is_refused(tmp_path: Path) -> None:
     """A small file of one value, many times over, costs the child its bound, and the worker nothing."""
-    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: Parquet is not tested")
-    pq = pytest.importorskip("pyarrow.parquet")
+    pa = pytest.importorskip("pyarrow", reason=needs.MISSING["pyarrow"])
+    pq = pytest.importorskip("pyarrow.parquet", reason=needs.MISSING["pyarrow"])
     value = "x" * (64 * 1024 * 1024)
     array = pa.DictionaryArray.from_arrays(pa.array([0] * 128, pa.int32()), pa.array([value]))
     pq.write_table(pa.table({"input": array}), tmp_path / "q.parquet", compression="zstd")
@@ -372,8 +373,8 @@ def test_a_file_that_may_not_be_read_is_named(tmp_path: Path, monkeypatch: pytes
 
 def test_whole_floats_and_missing_values_are_the_same_in_every_format(tmp_path: Path) -> None:
     """42.0 of a column of floats is 42, and NaN in a column that nothing reads is no value."""
-    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: Parquet is not tested")
-    pq = pytest.importorskip("pyarrow.parquet")
+    pa = pytest.importorskip("pyarrow", reason=needs.MISSING["pyarrow"])
+    pq = pytest.importorskip("pyarrow.parquet", reason=needs.MISSING["pyarrow"])
     answers, nan = [42.0, 1e5, 0.1, -0.0, 1e22], float("nan")
     table = [{"question": "q", "answer": answer, "id": float(n), "note": nan} for n, answer in enumerate(answers)]
     (tmp_path / "q.jsonl").write_text("".join(json.dumps(row) + "\n" for row in table))
@@ -395,8 +396,8 @@ def test_whole_floats_and_missing_values_are_the_same_in_every_format(tmp_path: 
 
 def test_nan_as_an_answer_is_named_with_its_row(tmp_path: Path) -> None:
     """Where a value is needed, NaN is none."""
-    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: Parquet is not tested")
-    pq = pytest.importorskip("pyarrow.parquet")
+    pa = pytest.importorskip("pyarrow", reason=needs.MISSING["pyarrow"])
+    pq = pytest.importorskip("pyarrow.parquet", reason=needs.MISSING["pyarrow"])
     pq.write_table(pa.table({"question": ["a", "b"], "answer": [1.0, float("nan")]}), tmp_path / "q.parquet")
 
     with pytest.raises(InvalidField, match='row 2 has "answer" that holds null or NaN, not text'):
@@ -416,8 +417,8 @@ def test_tabs_separate_the_columns(tmp_path: Path, name: str) -> None:
 
 def test_a_class_of_a_parquet_file_is_its_number_in_a_column_of_indices(tmp_path: Path) -> None:
     """The index is meant, whatever the class is called."""
-    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: Parquet is not tested")
-    pq = pytest.importorskip("pyarrow.parquet")
+    pa = pytest.importorskip("pyarrow", reason=needs.MISSING["pyarrow"])
+    pq = pytest.importorskip("pyarrow.parquet", reason=needs.MISSING["pyarrow"])
     table = pa.table({"q": ["a"], "c": [["B", "A", "O"]], "answer": [0]})
     features = {"info": {"features": {"answer": {"names": ["A", "B", "C"], "_type": "ClassLabel"}}}}
     pq.write_table(table.replace_schema_metadata({"huggingface": json.dumps(features)}), tmp_path / "q.parquet")
@@ -430,8 +431,8 @@ def test_a_class_of_a_parquet_file_is_its_number_in_a_column_of_indices(tmp_path
 
 def test_datums_of_every_source_are_one_data_set(tmp_path: Path) -> None:
     """JSON lines and columns of lists have the bits, the dtypes and so the fingerprint of the Datums in a request."""
-    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: Parquet is not tested")
-    pq = pytest.importorskip("pyarrow.parquet")
+    pa = pytest.importorskip("pyarrow", reason=needs.MISSING["pyarrow"])
+    pq = pytest.importorskip("pyarrow.parquet", reason=needs.MISSING["pyarrow"])
     weights = [np.array([0.0, 0.1, 1 / 3], np.float32), np.array([1e-40, 1.0], np.float32)]
     data = [
         Datum(

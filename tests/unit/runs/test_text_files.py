@@ -13,6 +13,7 @@ import pytest
 from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_worker.runs import text_files
 from crucible_worker.runs.text_files import text_file
+from tests import needs
 from tests.tables import rows
 
 TEXT = "".join(f'{{"input": "é{number}"}}\n' for number in range(20_000))
@@ -50,7 +51,7 @@ def test_lines_that_end_with_cr_and_lf_stay() -> None:
 
 def test_zstandard_is_expanded() -> None:
     """Whatever the number of its frames; what is damaged is refused."""
-    pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed: Zstandard is not tested")
+    pa = pytest.importorskip("pyarrow", reason=needs.MISSING["pyarrow"])
     codec = pa.Codec("zstd")
     first, second = (bytes(codec.compress(part.encode(), asbytes=True)) for part in (TEXT[:99], TEXT[99:]))
 

@@ -12,7 +12,7 @@ import pytest
 
 from crucible_worker.snakepit.tools import ToolCall
 from crucible_worker.testing import ScriptedModel
-from tests.service.code_kit import MISSING
+from tests.service.code_kit import MISSING, needs_sandbox
 from tests.unit.snakepit.examples import Example, examples
 from tests.unit.snakepit.tools_kit import tools_of
 
@@ -80,7 +80,7 @@ def test_verdicts_are_words(answers: dict[str, Any]):
     assert [sample["verdict"] for sample in answers["get_samples"].value["samples"]] == ["correct", "correct"]
 
 
-@pytest.mark.skipif(bool(MISSING), reason=MISSING)
+@needs_sandbox
 def test_programs_are_run(answers: dict[str, Any]):
     """A program is graded by its tests, and counted for its problem."""
     value = answers["grade_code"].value

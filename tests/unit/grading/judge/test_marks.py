@@ -7,12 +7,11 @@ from typing import Any
 import pytest
 
 from crucible_worker.grading.judge.fence import digest_mark, readable
+from tests import needs
 from tests.tables import rows
 from tests.unit.grading.judge.gullible import injections
 
-tokenizers: Any = pytest.importorskip(
-    "tokenizers", reason="tokenizers is not installed: marks are tested as text alone"
-)
+tokenizers: Any = pytest.importorskip("tokenizers", reason=needs.MISSING["tokenizers"])
 
 FAMILIES: dict[str, tuple[str, ...]] = {
     "ChatML": ("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|im_middle|>"),

@@ -10,6 +10,7 @@ import pytest
 from crucible_bridge.types import MathPolicy, Verdict
 from crucible_worker.grading.extract import extract, spoken
 from crucible_worker.grading.math.judging import Judgement, Question, judge, prove, whole_of
+from tests import needs
 
 # A folder with sets of labelled pairs, `gold` among the fields of each; beside the checkout where nothing else is said.
 _DATA = Path(os.environ.get("GRADING_DATA") or Path(__file__).parents[5] / "shared" / "data" / "grading")
@@ -26,7 +27,7 @@ def test_every_target_is_right_as_a_response() -> None:
     """A target of a labelled set, given back as the whole response, is right."""
     files = sorted(_DATA.glob("*.jsonl"))
     if not files:
-        pytest.skip(f"TARGETS OF LABELLED SETS ARE NOT TESTED: there are none in {_DATA}")
+        pytest.skip(needs.LABELLED)
     golds = {
         gold: path.name
         for path in files
