@@ -39,6 +39,7 @@ MISSING: Mapping[str, str] = {
     "datasets": "datasets is missing (pip install -e '.[datasets]')",
     "fastapi": "fastapi is missing (pip install -e '.[dev]')",
     "grpc_tools": "grpcio-tools is missing (pip install -e '.[dev]')",
+    "inspect_ai": "Inspect AI is missing (pip install -e '.[inspect]')",
     "lightning": "Lightning is missing (make test-loggers)",
     "openai": "openai is missing (pip install -e '.[dev]')",
     "peft": "peft is missing (pip install -e '.[lora]')",

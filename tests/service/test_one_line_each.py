@@ -159,8 +159,6 @@ def test_every_evaluator_and_every_call_has_its_line():
 @pytest.mark.parametrize("name", [name for name, line in LINES.items() if line.startswith("crucible-worker ")])
 def test_an_evaluators_line_gives_numbers(name: str, shared: Shared, run_there: list[Ran]):
     """Typed as it stands, it exits with 0, and its evaluator has judged samples and found its keys."""
-    if name in registry.EVALUATORS and (why := registry.info(name).unavailable):
-        pytest.skip(f"{name}: {why}")
     _skip_without_what_it_needs(LINES[name])
     program, *arguments = shlex.split(LINES[name].replace(JUDGE_URL, shared.judge_url))
 
@@ -189,8 +187,9 @@ def test_a_calls_line_gives_an_answer(name: str, shared: Shared):
 
 
 def _skip_without_what_it_needs(line: str) -> None:
-    if "openai:" in line and importlib.util.find_spec("aiohttp") is None:
-        pytest.skip(needs.MISSING["aiohttp"])
+    for part, module in (("openai:", "aiohttp"), ("--evaluator inspect", "inspect_ai")):
+        if part in line and importlib.util.find_spec(module) is None:
+            pytest.skip(needs.MISSING[module])
     if "grade_code" in line and MISSING:
         pytest.skip(MISSING)
 
