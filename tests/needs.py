@@ -26,8 +26,8 @@ __all__ = [
     "MISSING",
     "NO_CUDA",
     "NO_ROOT",
+    "RECORDING",
     "ROOT",
-    "SHARED",
     "installed",
     "program",
 ]
@@ -78,7 +78,7 @@ NO_CUDA = "there is a CUDA device (CUDA_VISIBLE_DEVICES='' hides it)"
 ROOT = "the user is not root (run as root)"
 NO_ROOT = "the user is root (run as another user)"
 ANOTHER_FILE_SYSTEM = "/dev/shm is missing, or no other file system than the tests' folder (set --basetemp)"
-SHARED = "../shared is missing (put the recordings next to the checkout)"
+RECORDING = "the recording of Snakepit is missing (put it into ../shared/data/snakepit)"
 LABELLED = "labelled responses are missing (GRADING_DATA names their folder)"
 
 

@@ -15,7 +15,7 @@ from tests.interop.snakepit_standin import Pool, PythonError, connected, decoded
 
 RECORDING = Path(__file__).resolve().parents[3] / "shared" / "data" / "snakepit" / "recording.jsonl"
 
-pytestmark = pytest.mark.skipif(not RECORDING.exists(), reason=needs.SHARED)
+pytestmark = pytest.mark.skipif(not RECORDING.exists(), reason=needs.RECORDING)
 
 
 def lines() -> list[dict[str, Any]]:
