@@ -1,6 +1,5 @@
 """`crucible-worker demo` from its start to its files, on the embedded checkpoints."""
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -12,11 +11,7 @@ from typing import Any
 import pytest
 
 from crucible_worker.cli.worker_process import WorkerFailed, worker_process
-
-needs_local = pytest.mark.skipif(
-    importlib.util.find_spec("torch") is None, reason="the extra `local` is not installed: no model can run"
-)
-
+from tests import needs
 
 PROMISED_SECONDS = 60.0
 """What the demo takes at most once everything is installed."""
@@ -28,7 +23,7 @@ def _demo(*arguments: str, cwd: Path | None = None, **environment: str) -> "subp
     return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=cwd, env=variables)
 
 
-@needs_local
+@needs.installed("torch")
 def test_json_is_exactly_one_object(tmp_path: Path):
     """A machine reads every checkpoint's metrics in one object; accuracy rises, and the files are there."""
     done = _demo("--json", "--samples=40", f"--output={tmp_path}", CRUCIBLE_HOST="0.0.0.0")
@@ -63,7 +58,7 @@ def _check_events(path: Path, report: dict[str, Any]) -> None:
     assert names.count(("crucible_bridge", "evaluation", "sample")) == 4 * 2 * 40
 
 
-@needs_local
+@needs.installed("torch")
 def test_people_get_lines_and_a_table(tmp_path: Path):
     """Without a terminal there are plain lines on the way, then the table and where the files are."""
     done = _demo("--samples=10", f"--output={tmp_path}")
@@ -77,7 +72,7 @@ def test_people_get_lines_and_a_table(tmp_path: Path):
     assert "\x1b" not in done.stdout + done.stderr
 
 
-@needs_local
+@needs.installed("torch")
 def test_the_demo_keeps_its_promise(tmp_path: Path):
     """As a newcomer types it, with all its samples, it is done within a minute."""
     started = time.monotonic()

@@ -1,7 +1,6 @@
 """`crucible-worker evaluate` on an embedded model: table, JSON, exit codes."""
 
 import contextlib
-import importlib.util
 import json
 import re
 import shlex
@@ -13,11 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from tests import needs
 from tests.service.processes_kit import serving
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("torch") is None, reason="the extra `local` is not installed: no model can run"
-)
+pytestmark = needs.installed("torch")
 
 MODEL = "embedded:arithmetic@600"
 

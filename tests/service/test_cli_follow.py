@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import shutil
@@ -11,18 +10,16 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
 import typer.core
 import typer.main
 
 from crucible_worker.cli import app
 from crucible_worker.embedded import registry
+from tests import needs
 from tests.service.processes_kit import wait_until
 from tests.tables import rows
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("torch") is None, reason="the extra `local` is not installed: no model can run"
-)
+pytestmark = needs.installed("torch")
 
 SECONDS = 240
 """For a command to end, on a machine that has other things to do."""

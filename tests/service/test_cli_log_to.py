@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from crucible_bridge.types import LoggedMetrics
 from crucible_worker.testing import run_worker
+from tests import needs
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("torch") is None, reason="torch is not installed: embedded models cannot be asked"
-)
+pytestmark = needs.installed("torch")
 
 COMMAND = (
     *(sys.executable, "-m", "crucible_worker", "evaluate", "--model", "embedded:arithmetic@600"),

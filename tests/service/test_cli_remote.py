@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import json
 import sys
 from asyncio.subprocess import PIPE
@@ -19,16 +18,14 @@ from crucible_bridge.client import Tls
 from crucible_bridge.types import BuiltinDataset, Dataset
 from crucible_worker.config import Settings
 from crucible_worker.server import Worker
+from tests import needs
 from tests.service.server_kit import token_file
 
 TOKEN = "t0ken-of-a-worker"
 PROMPT = ["prompt", "--model", "embedded:arithmetic@600", "--data", "builtin:arithmetic", "--evaluator", "accuracy"]
 SAMPLES = ["samples", "guarded"]
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("torch") is None,
-    reason="an embedded model is shown, which needs crucible-bridge[local]",
-)
+pytestmark = needs.installed("torch")
 
 
 @pytest_asyncio.fixture

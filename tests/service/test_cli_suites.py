@@ -1,6 +1,5 @@
 """`crucible-worker evaluate --suite` on an embedded model, without any network: tables, JSON, exit codes, going on."""
 
-import importlib.util
 import json
 import signal
 import subprocess
@@ -16,10 +15,9 @@ from crucible_bridge.suites import load_suite
 from crucible_bridge.types import EvaluationPlan
 from crucible_worker.config import Settings
 from crucible_worker.server import Worker
+from tests import needs
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("torch") is None, reason="the extra `local` is not installed: no model can run"
-)
+pytestmark = needs.installed("torch")
 
 SUITE = """
 name = "mine"

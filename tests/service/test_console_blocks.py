@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tests import needs
 from tests.tables import rows
 
 ROOT = Path(__file__).parents[2]
@@ -97,8 +98,8 @@ def why_not_run(command: str) -> str:
 )
 def test_commands_print_what_their_page_shows(page: Path, tmp_path: Path):
     """With the worker's command on the PATH, and nothing in the environment that is not the page's."""
-    pytest.importorskip("aiohttp", reason="aiohttp is not installed: the pages' servers are not known")
-    pytest.importorskip("torch", reason="torch is not installed: embedded models cannot run")
+    pytest.importorskip("aiohttp", reason=needs.MISSING["aiohttp"])
+    pytest.importorskip("torch", reason=needs.MISSING["torch"])
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("CRUCIBLE_", "XDG_", "COLUMNS"))}
     environment = {
         **kept,

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
+from tests import needs
 from tests.service.serving import serving
 
-pytest.importorskip("torch", reason="torch is not installed: embedded models cannot be queried")
-pytest.importorskip("transformers", reason="transformers is not installed: embedded models cannot be queried")
+pytest.importorskip("torch", reason=needs.MISSING["torch"])
+pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PAGE = Path(__file__).parents[2] / "docs" / "distillation.md"

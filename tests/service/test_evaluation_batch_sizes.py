@@ -16,6 +16,7 @@ from crucible_bridge.types import Evaluation, EvaluatorSpec, Limits, Sample, Sam
 from crucible_worker.embedded.arithmetic import training_problems
 from crucible_worker.server import Worker
 from crucible_worker.testing import ScriptedModel
+from tests import needs
 from tests.service.evaluation_kit import asked, rig, samples_of
 from tests.service.server_kit import settings_for
 
@@ -80,7 +81,7 @@ async def test_no_concurrency_drops_a_sample() -> None:
 
 async def test_no_batch_of_a_local_model_drops_a_sample(tmp_path) -> None:
     """Around what it takes at once; the numbers are those of one sample at a time."""
-    pytest.importorskip("torch", reason="torch is not installed: embedded models cannot be asked")
+    pytest.importorskip("torch", reason=needs.MISSING["torch"])
     from crucible_worker.backends.local.host.scheduler import MAX_ROWS
 
     found = {}

@@ -20,6 +20,7 @@ from crucible_bridge.types import (
 from crucible_worker.evaluators.answering import NO_ANSWER, NO_ANSWER_CUT
 from crucible_worker.server import Worker
 from crucible_worker.testing import ScriptedModel
+from tests import needs
 from tests.service.evaluation_kit import accuracy, asked, nll, refused, rig, samples_of
 from tests.service.openai_kit import ScriptedServer, worker_on
 from tests.service.server_kit import settings_for
@@ -112,8 +113,8 @@ async def test_the_schema_of_renderers_is_listed():
 
 async def test_an_embedded_model_takes_renderers(tmp_path):
     """Without a chat template raw asks what auto asks, and measures the same but for the end of sequence."""
-    pytest.importorskip("torch", reason="torch is not installed: embedded models cannot be asked")
-    pytest.importorskip("transformers", reason="transformers is not installed: embedded models cannot be asked")
+    pytest.importorskip("torch", reason=needs.MISSING["torch"])
+    pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
     async with Worker(settings_for(tmp_path)) as worker, crucible_bridge.connect(worker.address) as bridge:
         evaluation = await bridge.evaluation.evaluate(
             model="embedded:arithmetic@320",
@@ -140,7 +141,7 @@ async def test_an_embedded_model_takes_renderers(tmp_path):
 
 async def test_a_server_is_asked_in_the_renderers_words(tmp_path):
     """role_colon is a completion with its stop sequence, though the server's settings have text for chats."""
-    pytest.importorskip("aiohttp", reason="aiohttp is not installed: its backend is not tested")
+    pytest.importorskip("aiohttp", reason=needs.MISSING["aiohttp"])
     sampling = SamplingParams(max_tokens=8)
     async with ScriptedServer().serving() as server, worker_on(server, tmp_path) as bridge:
         remote = await bridge.evaluation.evaluate(

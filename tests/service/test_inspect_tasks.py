@@ -28,6 +28,7 @@ from crucible_bridge.types import (
 from crucible_worker.evaluators.inspect.host.parameters import PARAMETERS, Use, refused
 from crucible_worker.evaluators.inspect.process import run_in_process
 from crucible_worker.testing import STALL, Call, ScriptedModel, run_worker
+from tests import needs
 from tests.distributions import lay_out
 from tests.service.evaluation_kit import HeldModel, asked, failing, rig, samples_of
 
@@ -310,7 +311,7 @@ async def test_what_was_scored_stands_where_a_metric_fails() -> None:
 
 async def test_a_task_is_named_by_a_flag(tmp_path: Path) -> None:
     """Without a data set and without roots: from the current folder, which whoever types the command may name."""
-    pytest.importorskip("torch", reason="the extra `local` is not installed: no embedded model can be asked")
+    pytest.importorskip("torch", reason=needs.MISSING["torch"])
     arguments = ["--model", "embedded:arithmetic@600", "--task", "arithmetic.py@additions", "--samples", "5"]
     arguments += ["--option", "inspect.keep_log=true", "--state-dir", str(tmp_path), "--json"]
 
@@ -508,7 +509,7 @@ async def test_installed_tasks_are_run_where_their_package_is_allowed(
 
 async def test_the_line_of_the_page_runs() -> None:
     """On an embedded model, as it stands, from the folder of the checkout."""
-    pytest.importorskip("torch", reason="the extra `local` is not installed: no embedded model can be asked")
+    pytest.importorskip("torch", reason=needs.MISSING["torch"])
     root = TASKS.parents[1]
     page = (root / "docs" / "one_line_each.md").read_text()
     (line,) = re.findall(r"^\| `inspect` \| `(crucible-worker .+)` \|$", page, re.MULTILINE)

@@ -22,9 +22,7 @@ from crucible_worker.embedded import registry
 from crucible_worker.server import Worker
 from tests import needs
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("torch") is None, reason="local models need crucible-bridge[local]"
-)
+pytestmark = needs.installed("torch")
 
 SUITE = """
 name = "sums"

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
 
-import pytest
+from tests import needs
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("torch") is None, reason="torch is not installed: embedded models cannot be asked"
-)
+pytestmark = needs.installed("torch")
 
 COMMAND = (
     *(sys.executable, "-m", "crucible_worker", "evaluate", "--model", "embedded:arithmetic@600"),

@@ -38,9 +38,7 @@ JUDGE_URL = "http://127.0.0.1:8000/v1"
 SERVICES = ("MetricsService", "GradingService", "ModelService", "RenderingService")
 READY_SECONDS = 60.0
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("torch") is None, reason="the extra `local` is not installed: no model can run"
-)
+pytestmark = needs.installed("torch")
 
 
 class Shared(NamedTuple):

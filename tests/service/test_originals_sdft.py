@@ -17,12 +17,13 @@ from crucible_bridge.distillation import distillation_datum
 from crucible_bridge.types import ChatMessage, Conversation, Datum, LogprobsItem, ModelInput, SequenceLogprobs
 from crucible_worker.embedded import registry
 from crucible_worker.testing import ScriptedModel, run_worker
+from tests import needs
 from tests.service.originals_kit import CodePoints, originals
 from tests.service.serving import serving
 
-tinker = pytest.importorskip("tinker", reason="NO PARITY TESTS: tinker is not installed (the dev extra)")
-torch = pytest.importorskip("torch", reason="torch is not installed: embedded models cannot be queried")
-transformers = pytest.importorskip("transformers", reason="transformers is not installed: no embedded models")
+tinker = pytest.importorskip("tinker", reason=needs.MISSING["tinker"])
+torch = pytest.importorskip("torch", reason=needs.MISSING["torch"])
+transformers = pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TEACHER = "arithmetic@320"

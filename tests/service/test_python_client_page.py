@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import re
 import sys
 from asyncio.subprocess import PIPE
 from pathlib import Path
 
-import pytest
 import trustme
 
 from crucible_worker.config import Settings
 from crucible_worker.server import Worker
+from tests import needs
 
 PAGE = Path(__file__).parents[2] / "docs" / "python_client.md"
 TOKEN = "t0ken-of-the-page"
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("torch") is None,
-    reason="the page evaluates an embedded model, which needs crucible-bridge[local]",
-)
+pytestmark = needs.installed("torch")
 
 SAYS = {
     "Connect": [[r"version \S+ draining False"], ["serving True", "CLIENT_CLOSED"]],

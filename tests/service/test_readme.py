@@ -1,7 +1,6 @@
 """The Python snippets of README and docs do what is said of them."""
 
 import asyncio
-import importlib.util
 import json
 import re
 import sys
@@ -12,15 +11,13 @@ import pytest
 from crucible_worker.backends.openai.servers import OpenAIServer
 from crucible_worker.config import Settings
 from crucible_worker.server import Worker
+from tests import needs
 from tests.service.openai_kit import Reply, Request, ScriptedServer, answer, shout
 from tests.tables import rows
 
 ROOT = Path(__file__).parents[2]
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("torch") is None,
-    reason="the snippet asks an embedded model, which needs crucible-bridge[local]",
-)
+pytestmark = needs.installed("torch")
 
 
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))

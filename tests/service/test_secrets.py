@@ -10,11 +10,12 @@ import crucible_bridge
 from crucible_bridge.client import Bridge
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.types import GradeItem, Limits, ReportFormat, SamplingParams
+from tests import needs
 from tests.service.evaluation_kit import log_of, numbered, samples_of
 from tests.service.openai_kit import KEY, Fault, Reply, Request, ScriptedServer, answer, key_file, refusal, shout
 from tests.service.serving import Serving, serving
 
-pytest.importorskip("aiohttp", reason="aiohttp is not installed: its backend is not tested")
+pytest.importorskip("aiohttp", reason=needs.MISSING["aiohttp"])
 
 TOKEN = "canary-51d0a7c3e9"
 """What callers of the worker show."""
@@ -101,7 +102,7 @@ async def test_a_secret_is_nowhere_but_where_it_is_used(tmp_path: Path, place: s
     key = f'key_file = "{key_file(tmp_path)}"' if place == "file" else 'key_env = "MY_KEY"'
     environment = {"OPENAI_LOG": "debug"}
     if place == "variable":
-        pytest.importorskip("torch", reason="torch is not installed: embedded models cannot be asked")
+        pytest.importorskip("torch", reason=needs.MISSING["torch"])
         environment |= {"MY_KEY": KEY, "TINKER_API_KEY": f"tml-{KEY}"}
     token_file = tmp_path / "token"
     token_file.touch(mode=0o600)
@@ -127,7 +128,7 @@ async def test_a_secret_is_nowhere_but_where_it_is_used(tmp_path: Path, place: s
 
 async def test_the_key_of_a_tinker_service_is_nowhere_either(tmp_path: Path):
     """The library itself, in a worker that logs all it can, at a service that refuses and says the key back."""
-    pytest.importorskip("tinker", reason="tinker is not installed: its backend is not tested")
+    pytest.importorskip("tinker", reason=needs.MISSING["tinker"])
     key, shown_keys = f"tml-{KEY}", set[str | None]()
 
     def refuse(request: Request) -> Reply:
