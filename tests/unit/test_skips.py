@@ -50,7 +50,7 @@ pytest.importorskip("a_module_of_no_library", reason="cc is missing (apt install
 """
 
 
-@pytest.mark.parametrize("processes", [0, 2])
+@pytest.mark.parametrize("processes", [0, pytest.param(2, marks=pytest.mark.long)])
 def test_a_run_has_a_line_for_each_reason(processes: int, tmp_path: Path):
     """Most first, with the cure at its end; skipped rows have one for each test. Other processes change nothing."""
     for name, text in {"test_it.py": TESTS, "test_file.py": FILE, "test_other_file.py": FILE}.items():
