@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import importlib.util
 import os
 from collections.abc import Sequence
@@ -45,8 +46,8 @@ _TRUE = ("1", "ON", "YES", "TRUE")
 class LocalBackend(Backend):
     """Hugging Face causal language models, run by torch in a child process.
 
-    It opens references to local models, to models of the hub, and to embedded ones. If torch is not installed, numpy
-    computes the embedded ones, in a child process as well.
+    It opens references to local models, to models of the hub, and to embedded ones. Numpy computes the embedded ones,
+    in a child process as well, unless the worker's device is CUDA: on a CPU it begins sooner than torch.
 
     Nothing is started or imported before the first `open`. A host process ends with the worker, however that ends.
 
@@ -82,12 +83,11 @@ class LocalBackend(Backend):
 
     def info(self, kind: Kind = "local") -> BackendInfo:
         """Description of this backend for local models or for embedded ones. Imports nothing."""
-        missing = _missing(_NEEDED, "local")
         if kind == "embedded":
-            unavailable = "" if self._by_numpy(missing) else missing
+            unavailable = "" if self._by_numpy else _missing(_NEEDED, "local")
             return BackendInfo(name="embedded", models=registry.names(), unavailable=unavailable)
         no_root = "" if self._roots else "no model root; start the worker with --model-root"
-        return BackendInfo(name="local", unavailable=missing or no_root)
+        return BackendInfo(name="local", unavailable=_missing(_NEEDED, "local") or no_root)
 
     def fleets(self) -> tuple[Fleet, ...]:
         """The devices of models that are on several, as far as such models have been used."""
@@ -118,7 +118,7 @@ class LocalBackend(Backend):
             BackendError: the host failed; retryable if it died.
         """
         checkpoint = self._find(model, await self._fetched(model))
-        if isinstance(model, EmbeddedModel) and self._by_numpy(_missing(_NEEDED, "local")):
+        if isinstance(model, EmbeddedModel) and self._by_numpy:
             return await self._numpy_models.open(checkpoint)
         if devices := checkpoint.devices:
             return await self._on_several(devices).open(checkpoint)
@@ -130,7 +130,7 @@ class LocalBackend(Backend):
         Raises:
             BridgeError: as of `open`; FailedPrecondition if there is no tokenizer (NO_TOKENIZER).
         """
-        if isinstance(model, EmbeddedModel) and self._by_numpy(_missing(_NEEDED, "local")):
+        if isinstance(model, EmbeddedModel) and self._by_numpy:
             return await super().open_tokenizer(model)
         _refuse_missing()
         match model:
@@ -173,16 +173,17 @@ class LocalBackend(Backend):
         async with self._fetches:
             return await fetch(model)
 
-    def _by_numpy(self, missing: str) -> bool:
-        """Whether embedded models are computed without torch: where it is missing, and no GPU was asked for."""
-        return bool(missing) and not self._device.startswith("cuda")
+    @property
+    def _by_numpy(self) -> bool:
+        """Whether embedded models are computed without torch: unless a GPU was asked for."""
+        return not self._device.startswith("cuda")
 
     def _is_pinned_here(self, model: HubModel) -> bool:
         """Whether it names a commit that is in the cache: a commit never changes, so the hub need not be queried."""
         return bool(model.revision and COMMIT.fullmatch(model.revision)) and self._cache.is_whole(model)
 
     def _find(self, model: ModelRef, commit: str | None = None) -> Checkpoint:
-        if not (isinstance(model, EmbeddedModel) and self._by_numpy(_missing(_NEEDED, "local"))):
+        if not (isinstance(model, EmbeddedModel) and self._by_numpy):
             _refuse_missing()
         for device in (getattr(model, "device", None) or self._device).split(","):
             refuse_absent_cuda(device)
@@ -214,6 +215,7 @@ def _refuse_missing() -> None:
         raise FailedPrecondition(missing, reason=Reason.EXTRA_NOT_INSTALLED)
 
 
-def _missing(needed: Sequence[str], extra: str) -> str:
+@functools.cache
+def _missing(needed: tuple[str, ...], extra: str) -> str:
     absent = [name for name in needed if importlib.util.find_spec(name) is None]
     return f"{' and '.join(absent)} not installed: install crucible-bridge[{extra}]" if absent else ""
