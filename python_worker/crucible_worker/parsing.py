@@ -5,7 +5,6 @@ Python's parser and its writer let no other thread run, and a line of a data set
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import gc
 import json
@@ -30,7 +29,11 @@ async def aside_if_large(size: int, function: Callable[[], T]) -> T:
         size: bytes or characters of the text.
         function: the work.
     """
-    return await asyncio.to_thread(function) if size >= LARGE_BYTES else function()
+    if size < LARGE_BYTES:
+        return function()
+    import asyncio  # 25 ms that a child process without an event loop need not spend
+
+    return await asyncio.to_thread(function)
 
 
 def parts_of(text: bytes) -> int:

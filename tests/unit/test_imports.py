@@ -63,6 +63,44 @@ def test_importing_loads_nothing_heavy(module: str):
     assert HEAVY.isdisjoint(loaded)
 
 
+def test_the_process_of_the_embedded_models_loads_numpy_and_little_else():
+    """The first evaluation of a worker waits for its start; the modules of the worker's side take twice that time."""
+    program = "import sys, crucible_worker.backends.local.numpy_host.__main__; print(*sys.modules)"
+
+    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
+
+    assert "numpy" in loaded
+    assert "crucible_worker.backends.local.backend" not in loaded
+    assert {"asyncio", "crucible_bridge.types", "google", "grpc", "jsonschema", "rich", "structlog"}.isdisjoint(loaded)
+    assert HEAVY.isdisjoint(loaded)
+
+
+_EVALUATING = """
+import sys
+from crucible_worker.cli import main
+
+try:
+    main(sys.argv[1:])
+finally:
+    print(*sys.modules, file=sys.stderr)
+"""
+
+
+def test_an_evaluation_by_command_loads_no_server(tmp_path: Path):
+    """Nor what checks options where none are given, nor what draws tables: that is half of a small evaluation."""
+    model = ["--model", "embedded:arithmetic@320", "--data", "builtin:arithmetic", "--samples", "1"]
+    command = ["evaluate", *model, "--evaluator", "accuracy", "--max-tokens", "2", "--state-dir", str(tmp_path)]
+
+    done = subprocess.run([sys.executable, "-c", _EVALUATING, *command], capture_output=True, text=True, check=True)
+
+    assert "1 of 1 scored" in done.stdout
+    loaded = done.stderr.splitlines()[-1].split()
+    assert "crucible_worker.server.parts" in loaded
+    assert {"crucible_worker.server.process", "crucible_worker.services"}.isdisjoint(loaded)
+    assert {"grpc", "jsonschema", "pygments", "rich"}.isdisjoint(loaded)
+    assert HEAVY.isdisjoint(loaded)
+
+
 _GRADING = """
 import asyncio, sys
 from crucible_bridge.types import GradeItem

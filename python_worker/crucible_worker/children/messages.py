@@ -5,7 +5,6 @@ Text that is not valid Unicode does not fit into msgpack's text, so it is sent a
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
@@ -113,6 +112,8 @@ async def unpack_foreign(body: bytes) -> dict[str, Any]:
         ValueError: it is no map in msgpack, or holds more.
     """
     if may_hold_many(body):
+        import asyncio  # 25 ms that a child process without an event loop need not spend
+
         await asyncio.to_thread(check_containers, body)
     return unpack(body)
 

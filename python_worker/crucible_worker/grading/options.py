@@ -14,7 +14,7 @@ from crucible_bridge.reasons import Reason
 if TYPE_CHECKING:
     from jsonschema.exceptions import ValidationError
 
-__all__ = ["checked_options", "load_checker"]
+__all__ = ["checked_options", "load_checker", "may_be_refused"]
 
 _MAX_SHOWN = 60  # characters of a wrong value that an error repeats
 
@@ -29,10 +29,18 @@ _KINDS = {
 }
 """JSON schema's types, in words."""
 
+_REQUIRE_NOTHING = {"$defs", "$schema", "additionalProperties", "properties", "type"}
+"""Rules of a schema that no object breaks by having no members."""
+
 
 def load_checker() -> None:
     """Import what `checked_options` needs; call it in a thread, which does not block the event loop."""
     import jsonschema  # pyright: ignore[reportUnusedImport]  # noqa: F401  # 40 ms that a worker need not spend at start
+
+
+def may_be_refused(options: Mapping[str, Any], schema: Mapping[str, Any]) -> bool:
+    """Whether options have to be checked by the schema, which is that of an object: none are right if it needs none."""
+    return bool(options) or not schema.keys() <= _REQUIRE_NOTHING
 
 
 def checked_options(options: Mapping[str, Any], schema: Mapping[str, Any], field: str) -> dict[str, Any]:
@@ -46,6 +54,17 @@ def checked_options(options: Mapping[str, Any], schema: Mapping[str, Any], field
     Raises:
         InvalidField: at the path of the first option that is wrong, in the order of the options.
     """
+    if may_be_refused(options, schema):
+        _check(options, schema, field)
+    properties: Mapping[str, Any] = schema.get("properties", {})
+    filled = {key: rule["default"] for key, rule in properties.items() if "default" in rule and key not in options}
+    # A number from google.protobuf.Struct is a float.
+    whole = {key for key, rule in properties.items() if rule.get("type") == "integer"}
+    given = {key: int(value) if key in whole else value for key, value in options.items()}
+    return filled | given
+
+
+def _check(options: Mapping[str, Any], schema: Mapping[str, Any], field: str) -> None:
     from jsonschema import Draft202012Validator  # 40 ms that a worker need not spend at start
 
     _check_numbers(options, field)
@@ -54,12 +73,6 @@ def checked_options(options: Mapping[str, Any], schema: Mapping[str, Any], field
     )
     if errors:
         raise _described(errors[0], field)
-    properties: Mapping[str, Any] = schema.get("properties", {})
-    filled = {key: rule["default"] for key, rule in properties.items() if "default" in rule and key not in options}
-    # A number from google.protobuf.Struct is a float.
-    whole = {key for key, rule in properties.items() if rule.get("type") == "integer"}
-    given = {key: int(value) if key in whole else value for key, value in options.items()}
-    return filled | given
 
 
 def _check_numbers(value: Any, field: str) -> None:

@@ -47,7 +47,7 @@ from crucible_worker.evaluators.base import (
 )
 from crucible_worker.evaluators.parts import EvaluatorParts
 from crucible_worker.grading.judge.options import worker_model_of
-from crucible_worker.grading.options import load_checker
+from crucible_worker.grading.options import load_checker, may_be_refused
 from crucible_worker.grading.pool import GradingPool
 from crucible_worker.runs.claims import Contents
 from crucible_worker.runs.dataset_cache import DatasetCache
@@ -210,10 +210,10 @@ def _reading_of(dataset: Dataset) -> Reading:
 
 def _load_schemas(specs: Sequence[EvaluatorSpec]) -> None:
     """Load what checks options: its first use takes tens of milliseconds, too long for the event loop."""
-    load_checker()
     for spec in specs:
-        if spec.kind in registry.EVALUATORS:
-            registry.info(spec.kind)
+        builtin = spec.kind in registry.EVALUATORS
+        if not builtin or may_be_refused(spec.options, registry.info(spec.kind).options_schema):
+            load_checker()
 
 
 class Preparer:

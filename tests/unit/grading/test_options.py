@@ -4,10 +4,11 @@ import math
 from typing import Any
 
 import pytest
+from jsonschema import Draft202012Validator
 
 from crucible_bridge.errors import InvalidField
 from crucible_worker.grading import registry
-from crucible_worker.grading.options import checked_options
+from crucible_worker.grading.options import checked_options, may_be_refused
 from tests.tables import rows
 
 SCHEMA: dict[str, Any] = {
@@ -85,3 +86,25 @@ def test_every_grader_refuses_unknown_options(name: str) -> None:
         registry.create(name, {"fold_csae": True}, name_field="grader", options_field="grader_options")
 
     assert (caught.value.field, caught.value.reason) == ('grader_options["fold_csae"]', "UNKNOWN_OPTION")
+
+
+@rows(
+    ("options", "further", "checked"),
+    [
+        ({}, {}, False),
+        ({}, {"$defs": {}, "additionalProperties": False}, False),
+        ({"mode": "fast"}, {}, True),
+        ({}, {"required": ["mode"]}, True),
+        ({}, {"minProperties": 1}, True),
+        ({}, {"anyOf": [{"required": ["mode"]}]}, True),
+    ],
+)
+def test_no_options_are_checked_only_by_a_schema_that_may_need_some(
+    options: dict[str, Any], further: dict[str, Any], *, checked: bool
+) -> None:
+    """Every other schema accepts them, whatever its options are."""
+    schema = {"type": "object", "properties": {"mode": {"type": "string"}}, **further}
+
+    assert may_be_refused(options, schema) is checked
+    if not checked:
+        Draft202012Validator(schema).validate(options)

@@ -6,13 +6,16 @@ import argparse
 import os
 import threading
 
-from crucible_worker.backends.local.bounds import HostBounds
-from crucible_worker.backends.local.host.replies import Replies
-from crucible_worker.backends.local.numpy_host.engine import Engine
-from crucible_worker.children.entry import begin
-from crucible_worker.children.frames import receive
-from crucible_worker.children.messages import unpack
-from crucible_worker.limits import WorkerLimits
+from crucible_worker.loading import loading
+
+with loading():
+    from crucible_worker.backends.local.bounds import HostBounds
+    from crucible_worker.backends.local.host.replies import Replies
+    from crucible_worker.backends.local.numpy_host.engine import Engine
+    from crucible_worker.children.entry import begin
+    from crucible_worker.children.frames import receive
+    from crucible_worker.children.messages import unpack
+    from crucible_worker.limits import WorkerLimits
 
 
 def main() -> None:
