@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ __all__ = [
     "Tls",
     "authorization",
     "channel_options",
+    "hide_poller_races",
     "open_channel",
     "parse_address",
     "server_options",
@@ -50,6 +52,8 @@ _OF_A_LOST_WORKER = (Code.UNAVAILABLE, Code.CANCELLED)
 _NUMBERS = ("ipv4:", "ipv6:")
 # Below the client's interval, so that the server never considers its pings abuse.
 _MIN_PING_INTERVAL_MS = 30_000
+# End of the name of gRPC's callback, which an event loop calls when a byte has arrived.
+_GRPC_CALLBACK = "PollerCompletionQueue._handle_events"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -179,6 +183,7 @@ def open_channel(address: str, tls: Tls | str | Path | None = None, *, pool: boo
     """
     target = address if pool else parse_address(address).target
     keep_large_buffers()
+    hide_poller_races()
     options = channel_options(pool=pool)
     if tls is None:
         return grpc.aio.insecure_channel(target, options=options)
@@ -188,6 +193,28 @@ def open_channel(address: str, tls: Tls | str | Path | None = None, *, pool: boo
     if certificates.server_name is not None:
         options.append(("grpc.ssl_target_name_override", certificates.server_name))
     return grpc.aio.secure_channel(target, certificates.credentials(), options=options)
+
+
+def hide_poller_races() -> None:
+    """Keep a harmless error of gRPC out of the log; call it before gRPC uses an event loop. Idempotent.
+
+    gRPC has one poller for all event loops of a process. It writes a byte to one socket for each of its events, and
+    every loop reads from there. Only one loop gets the byte, and it handles the events of all loops. Another loop that
+    woke for the same byte gets BlockingIOError. No event is lost, but asyncio logs the error with a traceback. Two
+    blocking clients had some 60 of them a second.
+    """
+    logging.getLogger("asyncio").addFilter(_is_no_poller_race)
+
+
+def _is_no_poller_race(record: logging.LogRecord) -> bool:
+    """Whether a record is anything but a BlockingIOError that gRPC's callback itself raised."""
+    error = record.exc_info[1] if record.exc_info else None
+    if not isinstance(error, BlockingIOError) or error.__traceback__ is None:
+        return True
+    innermost = error.__traceback__
+    while innermost.tb_next is not None:
+        innermost = innermost.tb_next
+    return not innermost.tb_frame.f_code.co_name.endswith(_GRPC_CALLBACK)
 
 
 def _service_config(pool: bool) -> dict[str, Any]:

@@ -274,3 +274,38 @@ async def test_a_client_that_is_left_open_does_not_keep_the_interpreter(worker: 
 
     assert (process.returncode, output, errors) == (0, b"1\n", b"")
     await asyncio.wait_for(worker.streams_ended.wait(), 10)
+
+
+TWO_CLIENTS = """
+import logging, sys, threading
+import crucible_bridge
+
+lost = threading.Event()
+
+def seen(record):
+    if record.exc_info and record.exc_info[0] is BlockingIOError:
+        lost.set()
+    return True
+
+logging.getLogger("asyncio").addFilter(seen)  # before a client adds its own
+
+def call():
+    with crucible_bridge.connect_sync(sys.argv[1]) as bridge:
+        while not lost.is_set():
+            bridge.worker.health()
+
+threads = [threading.Thread(target=call) for _ in range(2)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+"""
+
+
+async def test_two_clients_of_one_program_print_nothing(address: str):
+    """Their event loops share gRPC's poller: one of them often finds the other's byte already read."""
+    program = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", TWO_CLIENTS, address, stdout=PIPE, stderr=asyncio.subprocess.STDOUT
+    )
+    printed, _ = await program.communicate()
+    assert (program.returncode, printed) == (0, b"")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
+from crucible_worker.cli.here import Termination
 from crucible_worker.cli.options import EXIT_FAILED, EXIT_INTERRUPTED, Json
 from crucible_worker.interrupts import raise_interrupts
 
@@ -87,13 +88,14 @@ def demo(output: _Output = Path("demo-output"), samples: _Samples = 400, as_json
         typer.echo(f"crucible-worker: {error}", err=True)
         typer.echo(f"The worker's log is {output / 'worker.log'}.", err=True)
         raise typer.Exit(EXIT_FAILED) from None
-    except KeyboardInterrupt:
+    except (asyncio.CancelledError, KeyboardInterrupt) as ended:
         typer.echo("crucible-worker: ended before all was evaluated", err=True)
-        raise typer.Exit(EXIT_INTERRUPTED) from None
+        raise typer.Exit(EXIT_INTERRUPTED if isinstance(ended, KeyboardInterrupt) else EXIT_FAILED) from None
     _write(run, as_json=as_json)
 
 
 async def _demo(output: Path, samples: int, *, quiet: bool) -> _Run:
+    Termination()  # the worker leads a separate session: nothing else would end it
     from crucible_bridge import connect
     from crucible_bridge.types import ReportFormat
     from crucible_worker.cli.progress import progress

@@ -10,7 +10,6 @@ import io
 import itertools
 import json
 import os
-import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -19,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, TextIO
 
 import typer
 
+from crucible_worker.cli.here import Termination
 from crucible_worker.cli.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, Json
 from crucible_worker.exports.files import whole_file
 from crucible_worker.interrupts import raise_interrupts
@@ -184,14 +184,11 @@ def _replacing(path: Path) -> Iterator[TextIO]:
 async def _grade(
     file: BinaryIO, source: BinaryIO, sink: TextIO, batches: Batches, *, code: bool, quiet: bool
 ) -> _Tally:
+    Termination()  # like an interrupt: children are ended and the draft is removed
     from crucible_worker.cli.counting import counting
     from crucible_worker.telemetry.logging import configure_logging
 
     log_writer, tally = configure_logging("console", "warning"), _Tally()
-    current = asyncio.current_task()
-    assert current is not None
-    # Like an interrupt: children are ended and the draft is removed.
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, current.cancel)
     size = os.fstat(file.fileno()).st_size  # 0 of a pipe
     place = file.tell if file.seekable() else lambda: 0
     try:

@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import signal
 import tempfile
+import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -48,7 +49,8 @@ class Termination:
         task = asyncio.current_task()
         assert task is not None
         self._task = task
-        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._arrive)
+        if threading.current_thread() is threading.main_thread():  # no other one can handle signals
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, self._arrive)
 
     def _arrive(self) -> None:
         self.arrived = True

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crucible_worker.cli.here import opened, state_folder, with_roots
+from crucible_worker.cli.here import Termination, opened, state_folder, with_roots
 from crucible_worker.cli.options import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -213,6 +213,8 @@ def _run(
     except BridgeError as error:
         write_error(error, str(error), Shown(as_json=as_json))
         return EXIT_FAILED
+    except asyncio.CancelledError:  # SIGTERM
+        return EXIT_FAILED
     finally:
         log_writer.close(1.0)
     if as_json:
@@ -226,6 +228,7 @@ def _run(
 async def _here(
     settings: Settings, typed: Typed, asked: Sequence[EvaluationToRun], sample: str, own: CustomFiles
 ) -> list[RenderSampleResponse]:
+    Termination()
     from crucible_worker.cli.refusals import refusing
 
     found: list[RenderSampleResponse] = []

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn, TypeVar
 import typer
 
 from crucible_worker.cli.completion import evaluation_ids
+from crucible_worker.cli.here import Termination
 from crucible_worker.cli.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, settings_or_exit
 from crucible_worker.cli.remote import Trust, token_in
 from crucible_worker.cli.results import results_of_journal, results_of_worker
@@ -87,7 +88,7 @@ def read_or_exit(
         typed_as: by field of a call, what the user has typed it as.
 
     Raises:
-        Exit: the work failed: with 2 if the request was wrong, 1 otherwise, 130 after Ctrl-C.
+        Exit: the work failed: with 2 if the request was wrong, 1 otherwise, also after SIGTERM; 130 after Ctrl-C.
     """
     # Before grpc is imported: its C core would write lines of its own.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -95,6 +96,7 @@ def read_or_exit(
     from crucible_worker.telemetry.logging import configure_logging
 
     async def run(results: AbstractAsyncContextManager[Bridge]) -> _T:
+        Termination()
         async with results as bridge:
             return await work(bridge)
 
@@ -109,6 +111,8 @@ def read_or_exit(
         typer.echo(f"crucible-worker: {' '.join(filter(None, (option, error.message)))}{read}", err=True)
         refused = error.code in (Code.INVALID_ARGUMENT, Code.NOT_FOUND)
         raise typer.Exit(EXIT_USAGE if refused else EXIT_FAILED) from None
+    except asyncio.CancelledError:
+        raise typer.Exit(EXIT_FAILED) from None
     except KeyboardInterrupt:
         raise typer.Exit(EXIT_INTERRUPTED) from None
     finally:

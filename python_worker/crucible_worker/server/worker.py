@@ -19,6 +19,7 @@ import structlog
 from grpc_health.v1 import health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
+from crucible_bridge.channel import hide_poller_races
 from crucible_bridge.codec.plans import plan_from_record, plan_to_record
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.types import WorkerInfo, WorkerLoad
@@ -244,6 +245,7 @@ class Worker:
         # Bound first: if the port is taken, the journal need not be opened, recovered and closed again.
         passed = () if self._door is None else (self._door.service,)
         Wakeups.of(asyncio.get_running_loop())  # before gRPC uses the loop
+        hide_poller_races()
         credentials = Credentials(settings)
         self._certificate = credentials.certificate
         self._server = grpc.aio.server(

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import json
+import logging
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +18,7 @@ from crucible_bridge.channel import (
     Tls,
     authorization,
     channel_options,
+    hide_poller_races,
     open_channel,
     parse_address,
     server_options,
@@ -109,3 +115,66 @@ async def test_a_channel_is_opened_without_a_worker():
     channel = open_channel("127.0.0.1:1")
 
     await channel.close(None)
+
+
+def _callback_of_grpc(loop: asyncio.AbstractEventLoop) -> Callable[[], None]:
+    """What an event loop calls when gRPC's poller has written a byte."""
+    keys = loop._selector.get_map().values()  # pyright: ignore[reportAttributeAccessIssue]: asyncio's own
+    callbacks = [key.data[0]._callback for key in keys if key.data[0] is not None]
+    (callback,) = [each for each in callbacks if "_handle_events" in repr(each)]
+    return callback
+
+
+def _lost_race() -> BlockingIOError:
+    """What gRPC's callback raises when a loop in another thread has read the byte."""
+    callback = _callback_of_grpc(asyncio.get_running_loop())
+    while True:  # a byte may wait, of an event of a test before
+        try:
+            callback()
+        except BlockingIOError as error:
+            return error
+
+
+async def _raised_in_callback(callback: Callable[..., object]) -> None:
+    """Have the loop call it, and report what it raises."""
+    asyncio.get_running_loop().call_soon(callback)
+    await asyncio.sleep(0)
+
+
+async def test_a_lost_race_of_grpcs_poller_is_not_logged(caplog: pytest.LogCaptureFixture):
+    """Neither where the loop calls gRPC's callback, nor where other code calls it in between."""
+    async with open_channel("127.0.0.1:1"):
+        _lost_race()
+        callback = _callback_of_grpc(asyncio.get_running_loop())
+        await _raised_in_callback(callback)
+        await _raised_in_callback(lambda: callback())
+    assert caplog.records == []
+
+
+async def test_every_other_record_of_asyncio_is_logged(caplog: pytest.LogCaptureFixture):
+    """Another error of that callback, that error of another callback, and records without an error."""
+
+    class PollerCompletionQueue:
+        def _handle_events(self, error: BaseException) -> None:
+            raise error
+
+    async with open_channel("127.0.0.1:1"):
+        lost = _lost_race()
+        other = BlockingIOError(lost.errno, lost.strerror)
+        await _raised_in_callback(functools.partial(PollerCompletionQueue()._handle_events, other))
+        log = logging.getLogger("asyncio")
+        failed: tuple[Any, ...] = (RuntimeError, RuntimeError("Event loop is closed"), lost.__traceback__)
+        log.error("Exception in callback PollerCompletionQueue._handle_events()", exc_info=failed)
+        log.error("Exception in callback PollerCompletionQueue._handle_events()")
+        log.error("never raised", exc_info=other.with_traceback(None))
+        log.error("no error", exc_info=(None, None, None))
+    errors = [record.exc_info[1] if record.exc_info else None for record in caplog.records]
+    assert errors == [other, failed[1], None, other, None]
+
+
+def test_asyncios_records_are_looked_at_once():
+    """However often a client or a worker starts."""
+    hide_poller_races()
+    before = list(logging.getLogger("asyncio").filters)
+    hide_poller_races()
+    assert logging.getLogger("asyncio").filters == before
