@@ -20,6 +20,7 @@ EXAMPLES = {True: 25, False: 200}
 SEPARATE = {
     "bench": "measures; `make bench` runs the benchmarks",
     "clusters": "with real clusters of Ray, or real servers of models; `make test-clusters` runs them",
+    "docs": "programs and commands of README and docs; `make test-docs` runs them",
     "failpoints": "most calls of a worker to the system fail in turn; `make test-failpoints` runs them",
     "history": "random calls and faults for minutes; `make test-history` runs them",
     "inspect": "with Inspect AI installed; `make test-inspect` runs them",

@@ -8,7 +8,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.project_copy import ROOT, copy_project
+
+pytestmark = pytest.mark.docs
 
 PAGE = ROOT / "docs" / "adding_a_call.md"
 STEP = re.compile(

@@ -23,6 +23,8 @@ import pytest
 from tests import needs
 from tests.tables import rows
 
+pytestmark = pytest.mark.docs
+
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 COMMAND_SECONDS = 240.0
@@ -99,7 +101,6 @@ def why_not_run(command: str) -> str:
 def test_commands_print_what_their_page_shows(page: Path, tmp_path: Path):
     """With the worker's command on the PATH, and nothing in the environment that is not the page's."""
     pytest.importorskip("aiohttp", reason=needs.MISSING["aiohttp"])
-    pytest.importorskip("torch", reason=needs.MISSING["torch"])
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("CRUCIBLE_", "XDG_", "COLUMNS"))}
     environment = {
         **kept,

@@ -12,12 +12,9 @@ import numpy as np
 import pytest
 import pytest_asyncio
 
-from tests import needs
 from tests.service.serving import serving
 
-pytest.importorskip("torch", reason=needs.MISSING["torch"])
-pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.docs, pytest.mark.asyncio(loop_scope="module")]
 
 PAGE = Path(__file__).parents[2] / "docs" / "distillation.md"
 PLACE = "127.0.0.1:50051"

@@ -3,10 +3,14 @@
 import re
 from pathlib import Path
 
+import pytest
+
 from crucible_bridge.suites import parse_suite
 from crucible_bridge.types import ChatMessage, Conversation, Dataset, FewShot, Prompt, Sample
 from crucible_worker.rendering.jinja_work import rendered
 from crucible_worker.rendering.templates import columns_of
+
+pytestmark = pytest.mark.docs
 
 PAGE = (Path(__file__).parents[2] / "docs" / "prompts.md").read_text()
 

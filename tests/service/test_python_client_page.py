@@ -8,16 +8,16 @@ import sys
 from asyncio.subprocess import PIPE
 from pathlib import Path
 
+import pytest
 import trustme
 
 from crucible_worker.config import Settings
 from crucible_worker.server import Worker
-from tests import needs
 
 PAGE = Path(__file__).parents[2] / "docs" / "python_client.md"
 TOKEN = "t0ken-of-the-page"
 
-pytestmark = needs.installed("torch")
+pytestmark = pytest.mark.docs
 
 SAYS = {
     "Connect": [[r"version \S+ draining False"], ["serving True", "CLIENT_CLOSED"]],

@@ -11,13 +11,12 @@ import pytest
 from crucible_worker.backends.openai.servers import OpenAIServer
 from crucible_worker.config import Settings
 from crucible_worker.server import Worker
-from tests import needs
 from tests.service.openai_kit import Reply, Request, ScriptedServer, answer, shout
 from tests.tables import rows
 
 ROOT = Path(__file__).parents[2]
 
-pytestmark = needs.installed("torch")
+pytestmark = pytest.mark.docs
 
 
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
