@@ -2,7 +2,6 @@
 
 import contextlib
 import dataclasses
-import importlib.util
 import json
 import os
 import signal
@@ -15,10 +14,6 @@ import pytest
 
 from tests.service.grading_kit import alive, processes_below
 from tests.service.processes_kit import WAIT_SECONDS, wait_until
-
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("torch") is None, reason="the extra `local` is not installed: no model can run"
-)
 
 STUCK = """
 import asyncio
