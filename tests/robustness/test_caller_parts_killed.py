@@ -9,12 +9,9 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 import crucible_bridge
 from crucible_bridge.client.evaluation import request_of
 from crucible_bridge.types import EvaluateRequest, EvaluationState, Limits, OpenEpisode, SamplingParams
-from tests import needs
 from tests.robustness.harness import READY_SECONDS, until, workshop
 from tests.service.caller_kit import Counting, Guess, game
 from tests.service.evaluation_kit import accuracy, log_of, numbered, samples_of
@@ -112,7 +109,6 @@ async def _served(folder: Path) -> tuple[asyncio.subprocess.Process, str]:
 
 async def test_a_trained_model_is_graded_across_a_kill(tmp_path: Path):
     """`serve` and an embedded checkpoint: killed in the middle, the numbers are those of a run in one piece."""
-    pytest.importorskip("torch", reason=needs.MISSING["torch"])
     grader = Counting()
     arithmetic: dict[str, Any] = {
         "model": "embedded:arithmetic@320",

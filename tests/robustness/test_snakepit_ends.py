@@ -18,7 +18,6 @@ import grpc.aio
 import numpy as np
 import pytest
 
-from tests import needs
 from tests.interop.snakepit_kit import evaluation
 from tests.interop.snakepit_standin import Launched, PythonError, command, connected, environment, launched, pool_worker
 from tests.service.openai_kit import Fault, ScriptedServer
@@ -122,7 +121,6 @@ async def test_sigterm_while_everything_computes(tmp_path: Path):
 
 async def test_the_parents_death_ends_what_computes(tmp_path: Path):
     """A SIGKILL of the parent ends the worker, its model host and its grading processes while all of them work."""
-    pytest.importorskip("torch", reason=needs.MISSING["torch"])
     with adopted(tmp_path, "--grading-processes=2") as (parent, worker):
         async with connected(await worker.port()) as pool:
             sampled = {"model": "embedded:arithmetic@320", "prompts": ["1+1="], "sampling": {"max_tokens": 2}}

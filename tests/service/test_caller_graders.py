@@ -29,7 +29,6 @@ from crucible_bridge.types import (
 from crucible_bridge.v1 import evaluation_pb2 as pb
 from crucible_bridge.v1 import orchestrator_pb2, types_pb2
 from crucible_worker.server import Worker
-from tests import needs
 from tests.service.caller_kit import Counting, asked, game
 from tests.service.evaluation_kit import SHOUT, accuracy, numbered, refused, rig, samples_of
 from tests.service.orchestrator_kit import Shouter, opened, stands
@@ -478,7 +477,6 @@ async def test_the_blocking_client_has_graders_too():
 
 async def test_an_embedded_model_is_graded_by_its_caller(tmp_path: Any):
     """A whole worker and a trained checkpoint: a grader that compares text gets what `exact_match` gets."""
-    pytest.importorskip("torch", reason=needs.MISSING["torch"])
     arithmetic = {
         "model": "embedded:arithmetic@320",
         "dataset": Dataset.of("builtin:arithmetic"),

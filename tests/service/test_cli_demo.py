@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from crucible_worker.cli.worker_process import WorkerFailed, worker_process
-from tests import needs
 
 PROMISED_SECONDS = 60.0
 """What the demo takes at most once everything is installed."""
@@ -23,7 +22,6 @@ def _demo(*arguments: str, cwd: Path | None = None, **environment: str) -> "subp
     return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=cwd, env=variables)
 
 
-@needs.installed("torch")
 def test_json_is_exactly_one_object(tmp_path: Path):
     """A machine reads every checkpoint's metrics in one object; accuracy rises, and the files are there."""
     done = _demo("--json", "--samples=40", f"--output={tmp_path}", CRUCIBLE_HOST="0.0.0.0")
@@ -58,7 +56,6 @@ def _check_events(path: Path, report: dict[str, Any]) -> None:
     assert names.count(("crucible_bridge", "evaluation", "sample")) == 4 * 2 * 40
 
 
-@needs.installed("torch")
 def test_people_get_lines_and_a_table(tmp_path: Path):
     """Without a terminal there are plain lines on the way, then the table and where the files are."""
     done = _demo("--samples=10", f"--output={tmp_path}")
@@ -72,7 +69,6 @@ def test_people_get_lines_and_a_table(tmp_path: Path):
     assert "\x1b" not in done.stdout + done.stderr
 
 
-@needs.installed("torch")
 def test_the_demo_keeps_its_promise(tmp_path: Path):
     """As a newcomer types it, with all its samples, it is done within a minute."""
     started = time.monotonic()

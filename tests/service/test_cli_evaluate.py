@@ -12,10 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests import needs
 from tests.service.processes_kit import serving
-
-pytestmark = needs.installed("torch")
 
 MODEL = "embedded:arithmetic@600"
 

@@ -15,11 +15,8 @@ import typer.main
 
 from crucible_worker.cli import app
 from crucible_worker.embedded import registry
-from tests import needs
 from tests.service.processes_kit import wait_until
 from tests.tables import rows
-
-pytestmark = needs.installed("torch")
 
 SECONDS = 240
 """For a command to end, on a machine that has other things to do."""

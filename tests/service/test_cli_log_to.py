@@ -9,9 +9,6 @@ from pathlib import Path
 
 from crucible_bridge.types import LoggedMetrics
 from crucible_worker.testing import run_worker
-from tests import needs
-
-pytestmark = needs.installed("torch")
 
 COMMAND = (
     *(sys.executable, "-m", "crucible_worker", "evaluate", "--model", "embedded:arithmetic@600"),

@@ -18,14 +18,11 @@ from crucible_bridge.client import Tls
 from crucible_bridge.types import BuiltinDataset, Dataset
 from crucible_worker.config import Settings
 from crucible_worker.server import Worker
-from tests import needs
 from tests.service.server_kit import token_file
 
 TOKEN = "t0ken-of-a-worker"
 PROMPT = ["prompt", "--model", "embedded:arithmetic@600", "--data", "builtin:arithmetic", "--evaluator", "accuracy"]
 SAMPLES = ["samples", "guarded"]
-
-pytestmark = needs.installed("torch")
 
 
 @pytest_asyncio.fixture

@@ -15,9 +15,6 @@ from crucible_bridge.suites import load_suite
 from crucible_bridge.types import EvaluationPlan
 from crucible_worker.config import Settings
 from crucible_worker.server import Worker
-from tests import needs
-
-pytestmark = needs.installed("torch")
 
 SUITE = """
 name = "mine"

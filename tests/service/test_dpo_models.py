@@ -20,7 +20,6 @@ from crucible_bridge.types import (
 from crucible_bridge.v1 import metrics_pb2 as pb
 from crucible_worker.server import Worker
 from crucible_worker.testing import STALL, ScriptedModel, run_worker
-from tests import needs
 from tests.service.evaluation_kit import asked
 from tests.service.server_kit import settings_for
 
@@ -96,7 +95,6 @@ async def test_the_reference_may_be_columns_of_an_earlier_call():
 
 async def test_an_embedded_model_gives_what_the_evaluator_reports(tmp_path):
     """One formula, and one way to render a pair."""
-    pytest.importorskip("torch", reason=needs.MISSING["torch"])
     policy, reference = "embedded:arithmetic@600", "embedded:arithmetic@180"
     sums = [("17+25=", "42", "43"), ("31+46=", "77", "87"), ("52+29=", "82", "81")]
     pairs = [pair(chosen, rejected, prompt) for prompt, chosen, rejected in sums]

@@ -12,7 +12,8 @@ import pytest
 
 import crucible_bridge
 from crucible_bridge.rollouts import pad_rollouts
-from crucible_bridge.types import Evaluation, EvaluatorSpec, Limits, Sample, SampleResult, SamplingParams
+from crucible_bridge.types import Evaluation, EvaluatorSpec, Limits, LocalModel, Sample, SampleResult, SamplingParams
+from crucible_worker.embedded import registry
 from crucible_worker.embedded.arithmetic import training_problems
 from crucible_worker.server import Worker
 from crucible_worker.testing import ScriptedModel
@@ -84,8 +85,9 @@ async def test_no_batch_of_a_local_model_drops_a_sample(tmp_path) -> None:
     pytest.importorskip("torch", reason=needs.MISSING["torch"])
     from crucible_worker.backends.local.host.scheduler import MAX_ROWS
 
-    found = {}
-    async with Worker(settings_for(tmp_path)) as worker, crucible_bridge.connect(worker.address) as bridge:
+    found, directory = {}, registry.path("arithmetic@320")
+    settings = settings_for(tmp_path, model_roots=(directory.parent,))
+    async with Worker(settings) as worker, crucible_bridge.connect(worker.address) as bridge:
         for count, concurrency in (
             (1, 2),
             (MAX_ROWS - 1, 200),
@@ -96,7 +98,7 @@ async def test_no_batch_of_a_local_model_drops_a_sample(tmp_path) -> None:
             samples, name = questions(count), f"e{count}-{concurrency}"
             evaluation = await bridge.evaluation.evaluate(
                 evaluation_id=name,
-                model="embedded:arithmetic@320",
+                model=LocalModel(directory.name),
                 evaluators=evaluators(),
                 dataset=samples,
                 sampling=SamplingParams(max_tokens=4),

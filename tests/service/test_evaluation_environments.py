@@ -16,7 +16,6 @@ from crucible_bridge.types import EvaluationState, EvaluatorSpec, Limits, Sample
 from crucible_worker.evaluators.environments import child
 from crucible_worker.evaluators.environments.entry_points import GROUP
 from crucible_worker.testing import ScriptedModel, run_worker
-from tests import needs
 from tests.distributions import install, lay_out, lay_out_environment_package
 from tests.service.evaluation_kit import SHOUT, HeldModel, asked, refused, rig, samples_of
 from tests.service.serving import serving
@@ -107,7 +106,6 @@ def does(*what: str) -> list[Sample]:
 
 async def test_the_example_package_works_in_a_worker_as_it_is_started(tmp_path: Path) -> None:
     """Turns, rewards, tags and tokens come from a model that computes; one that spins keeps no worker from draining."""
-    pytest.importorskip("torch", reason=needs.MISSING["torch"])
     lay_out_environment_package(tmp_path / "installed")
     lay_out(tmp_path / "installed", "users_spins", SPINS, GROUP, {"spins": "users_spins:SPINS"})
     spinning = tmp_path / "spinning"

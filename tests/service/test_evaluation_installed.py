@@ -15,7 +15,6 @@ from crucible_bridge.errors import Code
 from crucible_bridge.types import EvaluationState, EvaluatorSpec, Sample, SamplingParams, Verdict
 from crucible_worker.evaluators.entry_points import GROUP
 from crucible_worker.testing import ScriptedModel
-from tests import needs
 from tests.distributions import lay_out, lay_out_evaluator_package
 from tests.service.evaluation_kit import accuracy, asked, log_of, refused, rig, samples_of, verdicts_of
 from tests.service.serving import serving
@@ -95,7 +94,6 @@ def fragile(where: str = "") -> EvaluatorSpec:
 
 async def test_the_example_package_works_in_a_worker_as_it_is_started(tmp_path: Path):
     """Installed on its path, it is listed, told by GetInfo, and evaluates a model beside one of ours."""
-    pytest.importorskip("torch", reason=needs.MISSING["torch"])
     lay_out_evaluator_package(tmp_path / "installed")
     path = os.pathsep.join([str(tmp_path / "installed"), *filter(None, [os.environ.get("PYTHONPATH")])])
     async with (
@@ -140,7 +138,6 @@ async def test_an_exception_is_an_error_of_its_sample(install: Install):
 
 async def test_the_error_id_of_a_failure_stands_in_the_workers_log_with_its_traceback(tmp_path: Path):
     """Of a sample that failed and of an aggregation: one line each, with what the problem does not tell."""
-    pytest.importorskip("torch", reason=needs.MISSING["torch"])
     lay_out(tmp_path / "installed", "users_fragile", FRAGILE, GROUP, {"fragile": "users_fragile:FRAGILE"})
     path = os.pathsep.join([str(tmp_path / "installed"), *filter(None, [os.environ.get("PYTHONPATH")])])
     async with (

@@ -10,7 +10,6 @@ from crucible_bridge.errors import Code
 from crucible_bridge.types import EvaluationState, EvaluatorSpec, Sample, Verdict
 from crucible_worker.server import Worker
 from crucible_worker.testing import ScriptedModel, run_worker
-from tests import needs
 from tests.service.evaluation_kit import asked, refused, samples_of
 from tests.service.server_kit import settings_for
 
@@ -88,7 +87,6 @@ async def test_the_reference_is_a_model_of_the_evaluation():
 
 async def test_pairs_of_an_embedded_model_are_measured(tmp_path):
     """The trained model prefers right sums to wrong ones, and more than a less trained one does."""
-    pytest.importorskip("torch", reason=needs.MISSING["torch"])
     pairs = [
         Sample(input=f"{a}+{b}=", targets=(str(a + b),), metadata={"rejected": str(a + b + 11)})
         for a, b in ((17, 25), (31, 46), (52, 29), (64, 18))

@@ -15,7 +15,6 @@ from crucible_bridge.types import Dataset, EvaluationState, EvaluatorSpec, Sampl
 from crucible_worker.runs import evaluations, outcomes
 from crucible_worker.server import Worker
 from crucible_worker.testing import ScriptedModel
-from tests import needs
 from tests.service.evaluation_kit import asked, failing, numbered, rig, samples_of
 from tests.service.server_kit import settings_for
 from tests.tables import rows
@@ -124,7 +123,6 @@ async def test_rollouts_that_no_page_could_carry_are_an_error_of_their_sample(mo
 
 async def test_log_probabilities_are_those_of_the_model_that_answered(tmp_path):
     """On an embedded model: what each token was sampled with is what the model says of the whole sequence."""
-    pytest.importorskip("torch", reason=needs.MISSING["torch"])
     model = "embedded:arithmetic@320"
     async with Worker(settings_for(tmp_path)) as worker, crucible_bridge.connect(worker.address) as bridge:
         await bridge.evaluation.evaluate(

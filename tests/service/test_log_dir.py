@@ -8,10 +8,6 @@ import sys
 import zipfile
 from pathlib import Path
 
-from tests import needs
-
-pytestmark = needs.installed("torch")
-
 COMMAND = (
     *(sys.executable, "-m", "crucible_worker", "evaluate", "--model", "embedded:arithmetic@600"),
     *("--data", "builtin:arithmetic", "--evaluator", "accuracy", "--option", "accuracy.grader=numeric"),

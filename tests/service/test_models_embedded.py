@@ -14,12 +14,9 @@ from crucible_bridge.client import Bridge
 from crucible_bridge.types import Dataset, Datum, Sample, SampleItem, SamplingParams
 from crucible_worker.embedded.arithmetic import held_out
 from crucible_worker.server import Worker
-from tests import needs
 from tests.service.models_kit import EIGHT, fields, reasons
 from tests.service.server_kit import settings_for
 
-pytest.importorskip("torch", reason=needs.MISSING["torch"])
-pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 MODEL = "embedded:arithmetic@320"

@@ -24,12 +24,8 @@ from crucible_bridge.types import (
 from crucible_worker.backends.base import Model
 from crucible_worker.backends.local import LocalBackend
 from crucible_worker.server import Worker
-from tests import needs
 from tests.service.evaluation_kit import nll, samples_of
 from tests.service.server_kit import settings_for
-
-pytest.importorskip("torch", reason=needs.MISSING["torch"])
-pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
 
 MODEL = "embedded:arithmetic@320"
 GREEDY = SamplingParams(max_tokens=8)

@@ -14,7 +14,6 @@ from crucible_bridge.client import Bridge
 from crucible_bridge.errors import BackendError, InvalidField
 from crucible_bridge.types import BatchLimits, Datum, LogprobsItem, ModelInput, SamplingParams, Teacher
 from crucible_worker.testing import ScriptedModel, run_worker
-from tests import needs
 from tests.service.models_kit import fields, reasons
 from tests.service.serving import serving
 from tests.tables import rows
@@ -28,8 +27,6 @@ SEQUENCES = [[4, 5, 13, 6, 7, 14, 7, 9], [1, 2, 3], [5, 13, 6, 14, 1, 1]]
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def bridge(tmp_path_factory: Any) -> AsyncIterator[Bridge]:
     """The client of a worker in a process of its own."""
-    pytest.importorskip("torch", reason=needs.MISSING["torch"])
-    pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
     async with serving(tmp_path_factory.mktemp("worker"), "") as worker:
         await worker.ready()
         async with crucible_bridge.connect(worker.address) as bridge:
