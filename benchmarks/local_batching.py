@@ -19,7 +19,7 @@ from _report import Claim, arguments, report
 from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
-from crucible_bridge.types import EmbeddedModel, SamplingParams
+from crucible_bridge.types import LocalModel, SamplingParams
 from crucible_worker.backends.local import LocalBackend
 from crucible_worker.backends.local.model import HostedModel
 from crucible_worker.embedded import registry
@@ -36,9 +36,10 @@ async def main() -> None:
     options = arguments(__doc__, device=True)
     texts = [str(sample.input) for sample in held_out(PROMPTS)]
     baseline = _OneByOne(options.device)
-    backend = LocalBackend(device=options.device)
+    directory = registry.path(MODEL)
+    backend = LocalBackend((directory.parent,), options.device)
     try:
-        model = await backend.open(EmbeddedModel(MODEL))
+        model = await backend.open(LocalModel(directory.name, dtype="float32"))
         await model.load()
         ours: list[float] = []
         theirs: list[float] = []

@@ -34,27 +34,28 @@ __all__ = [
 
 MISSING: Mapping[str, str] = {
     # Libraries, by their modules.
-    "accelerate": "accelerate is missing (pip install -e '.[dev]')",
+    "accelerate": "accelerate is missing (pip install -e '.[dev-all]')",
     "aiohttp": "aiohttp is missing (pip install -e '.[openai]')",
     "datasets": "datasets is missing (pip install -e '.[datasets]')",
-    "fastapi": "fastapi is missing (pip install -e '.[dev]')",
+    "fastapi": "fastapi is missing (pip install -e '.[dev-all]')",
     "grpc_tools": "grpcio-tools is missing (pip install -e '.[dev]')",
+    "kubernetes_validate": "kubernetes-validate is missing (pip install -e '.[dev-all]')",
     "inspect_ai": "Inspect AI is missing (pip install -e '.[inspect]')",
     "lightning": "Lightning is missing (make test-loggers)",
-    "openai": "openai is missing (pip install -e '.[dev]')",
+    "openai": "openai is missing (pip install -e '.[dev-all]')",
     "peft": "peft is missing (pip install -e '.[lora]')",
     "psycopg": "psycopg is missing (pip install -e '.[postgres]')",
     "pyarrow": "pyarrow is missing (pip install -e '.[datasets]')",
     "ray": "Ray is missing (pip install -e '.[ray]')",
     "safetensors": "safetensors is missing (pip install -e '.[local]')",
     "tinker": "tinker is missing (pip install -e '.[tinker]')",
-    "tinker_cookbook": "tinker-cookbook or a library that it imports is missing (pip install -e '.[dev,local]' && "
+    "tinker_cookbook": "tinker-cookbook or a library that it imports is missing (pip install -e '.[dev-all,local]' && "
     "pip install --no-deps tinker-cookbook)",
     "tokenizers": "tokenizers is missing (pip install -e '.[local]')",
     "torch": "PyTorch is missing (pip install -e '.[local]')",
     "transformers": "transformers is missing (pip install -e '.[local]')",
     "trustme": "trustme is missing (pip install -e '.[dev]')",
-    "uvicorn": "uvicorn is missing (pip install -e '.[dev]')",
+    "uvicorn": "uvicorn is missing (pip install -e '.[dev-all]')",
     # Programs, by the names of their files.
     "buf": "buf is missing (pip install -e '.[dev]')",
     "bwrap": "bubblewrap is missing (apt install bubblewrap)",
@@ -63,7 +64,7 @@ MISSING: Mapping[str, str] = {
     "kubectl": "kubectl is missing (https://kubernetes.io/docs/tasks/tools)",
     "mix": "Elixir is missing (apt install elixir)",
     "openssl": "openssl is missing (apt install openssl)",
-    "shellcheck": "shellcheck is missing (pip install -e '.[dev]')",
+    "shellcheck": "shellcheck is missing (pip install -e '.[dev-all]')",
     # Others.
     "axe-core": "axe-core is missing (make test-pages, with npm installed)",
     "chromium": "Chromium is missing (apt install chromium)",

@@ -52,6 +52,7 @@ MODULES = [
 ]
 
 
+@pytest.mark.long
 @rows("module", MODULES)
 def test_importing_loads_nothing_heavy(module: str):
     """A fresh interpreter that imports a package of ours has not loaded a heavy library."""

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import kubernetes_validate
 import pytest
 import yaml
 
@@ -18,6 +17,8 @@ from crucible_worker.config import DEFAULT_PORT, ENVIRONMENT_PREFIX, SettingsErr
 from crucible_worker.limits import WorkerLimits
 from tests import needs
 from tests.unit.test_docker_files import arguments, options, values
+
+kubernetes_validate = pytest.importorskip("kubernetes_validate", reason=needs.MISSING["kubernetes_validate"])
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "deploy" / "kubernetes"

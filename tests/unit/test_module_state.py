@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parent.parent.parent
 SOURCES = (ROOT / "bridge" / "crucible_bridge", ROOT / "python_worker" / "crucible_worker")
 
@@ -86,6 +88,7 @@ def _found() -> set[str]:
     }
 
 
+@pytest.mark.long
 def test_no_module_keeps_state():
     """A name of a module is not changed after the import, except for the few that belong to the process by nature."""
     assert _found() == set(ALLOWED)

@@ -2,6 +2,7 @@
 
 import re
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -137,6 +138,7 @@ def test_a_prompt_may_open_the_reasoning(prompt: str, opening: str) -> None:
     assert opening_of_prompt(prompt) == opening
 
 
+@pytest.mark.long
 def test_a_million_tags_are_one_pass() -> None:
     """Nothing is looked at again for every tag: what a model repeats for ever ends as well."""
     assert without_thinking("<think>" * 1_000_000 + "46") == ""

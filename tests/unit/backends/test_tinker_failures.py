@@ -3,13 +3,13 @@
 import inspect
 import re
 
-import httpx
 import pytest
 
 from tests import needs
 
 tinker = pytest.importorskip("tinker", reason=needs.MISSING["tinker"])
 
+import httpx  # noqa: E402
 from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from tinker.lib.public_interfaces import sampling_client  # noqa: E402

@@ -21,6 +21,7 @@ from tests.cases.wire.messages import decoders, made
 from tests.unit.bridge.strategies import plain
 
 
+@pytest.mark.long
 @given(st.integers(0, 2**32))
 def test_values_and_messages_are_each_others(seed: int):
     """A value is encoded and decoded to an equal one, and a message of a value is encoded again byte for byte."""

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 from crucible_bridge import errors
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.reasons import Code, Occurrence, Reason
@@ -35,6 +37,7 @@ def _exported(module: ast.Module) -> set[int]:
     }
 
 
+@pytest.mark.long
 def test_a_reason_is_written_in_the_catalogue_alone():
     """No other string of the code equals one, and no argument `reason` of an error or problem is made of text."""
     written = []

@@ -116,6 +116,7 @@ def _once_options() -> list[tuple[str, str]]:
     ]
 
 
+@pytest.mark.long
 @rows(("command", "option"), _once_options())
 def test_an_option_with_one_value_is_given_once(command: str, option: str):
     """The last of several values would count without a word: two are refused, whichever option of whichever command."""

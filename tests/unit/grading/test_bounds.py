@@ -85,6 +85,7 @@ def test_no_text_makes_a_grader_raise(grader, response, targets, choices) -> Non
     assert grade.verdict is Verdict.UNDECIDED or not grader.reads_targets or all(target.strip() for target in targets)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("grader", GRADERS, ids=IDS)
 @rows("index", range(len(HOSTILE)))
 async def test_hostile_responses_end(grader, index: int) -> None:

@@ -145,6 +145,7 @@ def test_needed_samples_decide():
     assert 140 <= told <= 180
 
 
+@pytest.mark.long
 def test_chance_alone_seldom_stops():
     """Of 1,000 policies of four metrics whose candidate is as good as its baseline, at most 5 % stop it."""
     random = np.random.default_rng(7)

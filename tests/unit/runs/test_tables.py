@@ -160,6 +160,7 @@ def test_columns_that_are_asked_for_may_hold_lists(tmp_path: Path) -> None:
     assert found == [{"q": "a", "options": ["x"], "right": None}]
 
 
+@pytest.mark.long
 @rows(
     ("content", "reason", "says"),
     [

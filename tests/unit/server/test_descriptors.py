@@ -4,6 +4,8 @@ import json
 import subprocess
 import sys
 
+import pytest
+
 from tests.tables import rows
 
 PROGRAM = """
@@ -16,6 +18,7 @@ print(json.dumps([limits.max_connections, *resource.getrlimit(resource.RLIMIT_NO
 """
 
 
+@pytest.mark.long
 @rows(
     ("soft", "hard", "connections"),
     [(64, 600, 300), (300, 556, 300), (555, 555, 299), (64, 400, 144), (64, 200, 1)],

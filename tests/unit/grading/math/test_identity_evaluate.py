@@ -49,6 +49,7 @@ def value(node: Node, bits: int = FEW_BITS, *, real: bool = False, **values: flo
     return Evaluation(Work(STEPS), points, {}, real=real, bits=bits).value(node)
 
 
+@pytest.mark.long
 @rows("bits", [FEW_BITS, 100])
 @settings(max_examples=600, deadline=None)
 @given(tree=trees, x=st.floats(-5, 5).filter(lambda value: abs(value) > 0.01))

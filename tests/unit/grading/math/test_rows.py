@@ -2,6 +2,8 @@ r"""Lists over the rows of a formula: lines, wide blanks and environments, with 
 
 import itertools
 
+import pytest
+
 from crucible_bridge.types import MathPolicy, Verdict
 from crucible_worker.grading.extract import extract, spoken
 from crucible_worker.grading.math.judging import Question, judge, whole_of
@@ -52,6 +54,7 @@ def _verdict_on(target: str, response: str) -> Verdict | None:
     return judge(Question((target,), answer, MathPolicy(), whole_of(spoken(response), answer, (target,)))).verdict
 
 
+@pytest.mark.long
 @rows(("opening", "closing"), _DELIMITERS)
 def test_no_element_equals_the_list_of_its_rows(opening: str, closing: str) -> None:
     """The list equals its elements with commas, and none of them alone: as answer, as target, and in a response."""

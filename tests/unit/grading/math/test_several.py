@@ -53,6 +53,7 @@ _JOINTS = {
 _AROUND = (("", ""), ("The solutions are ", "."), ("Answer: ", ""), ("We get ", ", and we are done."))
 
 
+@pytest.mark.long
 def test_no_element_equals_its_list() -> None:
     """Of lists, boxes and formulas in any order, each equals the list in any order, and none of its elements."""
     drawn = random.Random(20261123)
