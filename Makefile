@@ -33,6 +33,10 @@ EVERY_EVAL_EVER := 'every-eval-ever==0.3.0'
 EVERY_EVAL_EVER_BASE ?= python3.12
 # The oldest versions that the base may have, by pyproject.toml.
 FLOORS_VENV := .venv-floors
+# Tests of what they are used for.
+FLOORS_TESTS := tests/unit/bridge tests/unit/cli/test_progress.py tests/unit/cli/test_tables.py tests/unit/cli/test_grade_counting.py \
+	tests/unit/grading/math/test_cases.py tests/unit/grading/test_json_schema.py tests/unit/runs/test_packing.py \
+	tests/unit/test_declared_options.py tests/unit/grading/test_patterns.py tests/service/test_server_logging.py
 # What builds the site of docs/: docs/site/requirements.txt.
 DOCS_VENV := .venv-docs
 # Rules of accessibility, for the tests of the pages.
@@ -167,9 +171,10 @@ $(FLOORS_VENV)/.ready: pyproject.toml
 	$(FLOORS_VENV)/bin/pip install --quiet pytest pytest-asyncio pytest-xdist hypothesis
 	@touch $@
 
-test-floors: $(FLOORS_VENV)/.ready ## the base at the oldest versions of its dependencies: the demo, types and codecs
+test-floors: $(FLOORS_VENV)/.ready ## the base at the oldest versions of its dependencies: the demo, and tests of what uses them
 	$(FLOORS_VENV)/bin/crucible-worker demo --output build/floors
-	$(FLOORS_VENV)/bin/python -m pytest tests/unit/bridge --numprocesses=$(PROCESSES)
+	@# The oldest typer calls what the newest click warns of.
+	$(FLOORS_VENV)/bin/python -m pytest -W "ignore:'click.:DeprecationWarning" $(FLOORS_TESTS) --numprocesses=$(PROCESSES)
 
 test-elixir: $(READY) ## the Elixir client against real workers; needs Elixir 1.16 or later, and Hex or BRIDGE_ELIXIR_DEPS
 	@command -v mix >/dev/null || { echo "mix is missing: install Elixir 1.16 or later" >&2; exit 1; }

@@ -125,6 +125,15 @@ def test_every_dependency_of_the_base_has_an_oldest_version_that_is_tried():
     assert found.stdout.split() == [re.sub(r",<.*", "", each).replace(">=", "==") for each in dependencies]
 
 
+def test_every_dependency_of_the_base_says_why_no_older_version_will_do():
+    """The line above it is a comment that begins with the oldest version."""
+    text = (ROOT / "pyproject.toml").read_text()
+    dependencies = tomllib.loads(text)["project"]["dependencies"]
+    explained = re.findall(r'^    # ([\d.]+): \S.*\n    "([\w-]+>=)\1([,"].*)$', text, re.MULTILINE)
+
+    assert [(name + oldest + rest).rstrip(',"') for oldest, name, rest in explained] == dependencies
+
+
 def test_every_figure_of_the_readme_is_on_the_page_of_measurements():
     """The bold figures of the README are those that a benchmark's row on the page has."""
     readme, page = ((ROOT / name).read_text() for name in ("README.md", "docs/measured.md"))

@@ -43,7 +43,7 @@ def _file(folder: Path, text: str) -> str:
 
 def _values() -> dict[str, tuple[str, str]]:
     """By option, a value in TOML."""
-    texts = {"int": "7", "float": "0.5", "path": '"some/where"', "boolean": "true"}
+    texts = {"int": "7", "integer": "7", "float": "0.5", "path": '"some/where"', "boolean": "true"}
     return {
         name.removeprefix("--"): (f"[{text}]" if getattr(parameter, "multiple", False) else text, parameter.name or "")
         for parameter in _evaluate().params
