@@ -28,6 +28,7 @@ from crucible_worker.evaluators import registry
 from crucible_worker.server import Worker
 from tests import needs
 from tests.distributions import lay_out_evaluator_package
+from tests.protos import CALLS, COMPUTING
 from tests.service.code_kit import MISSING
 from tests.service.openai_kit import Reply, Request, ScriptedServer, answer
 
@@ -35,10 +36,9 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "one_line_each.md").read_text()
 LINES = dict(re.findall(r"^\| `(\w+)` \| `(.+)` \|$", PAGE, re.MULTILINE))
 JUDGE_URL = "http://127.0.0.1:8000/v1"
-SERVICES = ("MetricsService", "GradingService", "ModelService", "RenderingService")
 READY_SECONDS = 60.0
 
-pytestmark = needs.installed("torch")
+pytestmark = pytest.mark.core
 
 
 class Shared(NamedTuple):
@@ -106,7 +106,7 @@ def shared(folder: Path) -> Iterator[Shared]:
 
 @pytest.fixture
 def run_there(shared: Shared, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Ran]:
-    """Have `evaluate` ask the shared worker, as each process of its own would load torch anew; what it was told."""
+    """Have `evaluate` query the shared worker, as a separate process for each line takes longer; what it got."""
     told: list[Ran] = []
 
     async def run(
@@ -142,13 +142,7 @@ def brevity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 def test_every_evaluator_and_every_call_has_its_line():
     """Those that ship, one of a user's, and each call of the services that compute; and nothing else."""
-    protos = "\n".join(path.read_text() for path in (ROOT / "protos" / "crucible_bridge" / "v1").glob("*.proto"))
-    calls = {
-        call
-        for name, body in re.findall(r"^service (\w+) \{(.*?)^\}", protos, re.MULTILINE | re.DOTALL)
-        if name in SERVICES
-        for call in re.findall(r"^  rpc (\w+)", body, re.MULTILINE)
-    }
+    calls = frozenset().union(*[CALLS[service] for service in COMPUTING])
 
     assert set(LINES) == {*registry.EVALUATORS, "brevity", *calls}
 
