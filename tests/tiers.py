@@ -48,8 +48,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     """Options about what tests cost."""
     parser.addoption("--costliest", metavar="N", type=int, default=0, help="name the N tests that took the most CPU")
     parser.addoption(
-        "--refuse-costly", action="store_true", help=f"fail if a test of the core takes over {CORE_CPU_SECONDS:g} s"
+        "--core-seconds", type=float, default=CORE_CPU_SECONDS, help="of CPU, that a test of the core may take"
     )
+    parser.addoption("--refuse-costly", action="store_true", help="fail if a test of the core takes more")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -101,11 +102,12 @@ class _Costs:
     def __init__(self, config: pytest.Config) -> None:
         self._core, self._refuses = _is_core(config), config.getoption("refuse_costly")
         self._named = config.getoption("costliest")
+        self._most: float = config.getoption("core_seconds")
         self._took: list[tuple[float, str]] = []
 
     @property
     def _costly(self) -> list[tuple[float, str]]:
-        return [each for each in self._took if self._core and each[0] > CORE_CPU_SECONDS]
+        return [each for each in self._took if self._core and each[0] > self._most]
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         self._took += [(float(str(value)), report.nodeid) for name, value in report.user_properties if name == _CPU]
@@ -117,7 +119,7 @@ class _Costs:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if costly := self._costly:
             what = "refused: " if self._refuses else ""
-            terminalreporter.section(f"{what}more than {CORE_CPU_SECONDS:g} s of CPU: faster, or marked `long`")
+            terminalreporter.section(f"{what}more than {self._most:g} s of CPU: make it cheaper, or a test of test-all")
             self._write(terminalreporter, costly)
         if self._named:
             total = sum(seconds for seconds, _ in self._took)
