@@ -102,7 +102,7 @@ class _Costs:
     def __init__(self, config: pytest.Config) -> None:
         self._core, self._refuses = _is_core(config), config.getoption("refuse_costly")
         self._named = config.getoption("costliest")
-        self._most: float = config.getoption("core_seconds")
+        self._most = float(config.getoption("core_seconds") or 0)
         self._took: list[tuple[float, str]] = []
 
     @property
