@@ -16,8 +16,9 @@ from crucible_worker.config import Settings
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.server import Worker
 from crucible_worker.testing import STALL, ScriptedModel, run_worker
-from tests import needs
 from tests.service.evaluation_kit import refused
+
+pytestmark = pytest.mark.core
 
 REPLY_SECONDS = 0.1
 """How long after its deadline a call is answered, by the contract."""
@@ -172,8 +173,6 @@ async def test_models_that_cannot_be_asked_are_refused():
 
 async def test_an_embedded_model_is_asked(tmp_path):
     """A checkpoint differs from another one, and not from itself."""
-    pytest.importorskip("torch", reason=needs.MISSING["torch"])
-    pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
     tokens = [4, 5, 13, 6, 7, 14, 7, 9, 1]
     settings = Settings(port=0, state_dir=tmp_path).validate()
     async with Worker(settings) as worker, crucible_bridge.connect(worker.address) as bridge:
