@@ -25,6 +25,8 @@ from tests.interop.snakepit_standin import SESSION_ID, Binary, PythonError, raw_
 from tests.service.code_kit import MISSING
 from tests.unit.snakepit.examples import examples
 
+pytestmark = pytest.mark.core
+
 LOGPROBS = {"logprobs": {"dtype": "f32", "shape": [4]}, "weights": {"dtype": "u8", "shape": [4]}}
 
 

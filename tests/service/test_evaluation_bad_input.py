@@ -26,6 +26,8 @@ from crucible_worker.limits import MIN_MESSAGE_BYTES
 from tests.service.evaluation_kit import SHOUT, accuracy, asked, log_of, nll, refused, rig, samples_of
 from tests.tables import rows
 
+pytestmark = pytest.mark.core
+
 INVALID, NOT_FOUND = Code.INVALID_ARGUMENT, Code.NOT_FOUND
 
 

@@ -16,6 +16,8 @@ from crucible_worker.testing import Call, ScriptedModel, run_worker
 from tests.service.evaluation_kit import SHOUT, HeldModel, asked, refused, rig
 from tests.tables import rows
 
+pytestmark = pytest.mark.core
+
 SAMPLES = tuple(Sample(id=f"s{index}", input=f"question {index}", targets=("YES",)) for index in range(12))
 
 

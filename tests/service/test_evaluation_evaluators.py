@@ -27,6 +27,8 @@ from tests.service.evaluation_kit import (
 )
 from tests.tables import rows
 
+pytestmark = pytest.mark.core
+
 REQUIRED = {
     "classification": {"labels": ["A", "B"]},
     "comparison": {"judge": "embedded:m"},

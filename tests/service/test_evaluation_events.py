@@ -28,6 +28,8 @@ from tests.service.evaluation_kit import (
 )
 from tests.tables import rows
 
+pytestmark = pytest.mark.core
+
 START, SAMPLE = EventKind.EVALUATION_START, EventKind.SAMPLE_COMPLETE
 STOP, EXCEPTION = EventKind.EVALUATION_STOP, EventKind.EVALUATION_EXCEPTION
 COMPLETE = EventKind.EVALUATION_COMPLETE

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Collection
 from typing import Any
 
 import pytest
+import pytest_asyncio
 
 import crucible_bridge
 from crucible_bridge.client.evaluation import EvaluationClient
@@ -27,6 +28,8 @@ from crucible_bridge.types import (
 from crucible_worker.testing import Call, ScriptedModel, run_worker
 from tests.service.evaluation_kit import HeldModel, asked, refused, rig
 from tests.tables import rows
+
+pytestmark = [pytest.mark.core, pytest.mark.asyncio(loop_scope="module")]
 
 COUNT = 40
 SAMPLES = tuple(
@@ -77,7 +80,7 @@ async def _evaluate(evaluation: EvaluationClient, name: str, **fields: Any) -> N
     )
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def evaluation() -> AsyncIterator[EvaluationClient]:
     """The client of a worker that has evaluated each model."""
     async with run_worker(models=MODELS) as worker:

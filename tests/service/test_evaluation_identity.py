@@ -37,6 +37,8 @@ from tests.service.evaluation_kit import (
 from tests.service.follow_kit import QUESTIONS, following, save
 from tests.service.plans_kit import plan, planned
 
+pytestmark = pytest.mark.core
+
 ONE = Sample(id="a", input="a", targets=("A",), choices=("x",), metadata={"k": "v"})
 DATUM = Datum(model_input=[1, 2], loss_fn_inputs={"target_tokens": [2, 3], "weights": [1.0, 1.0]})
 BASE = asked(

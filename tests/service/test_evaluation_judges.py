@@ -5,10 +5,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from crucible_bridge.errors import BackendError, Code
 from crucible_bridge.types import EvaluationState, EvaluatorSpec, Limits, Sample, Verdict
 from crucible_worker.testing import ScriptedModel, run_worker
 from tests.service.evaluation_kit import HeldModel, accuracy, asked, refused, samples_of, state_of
+
+pytestmark = pytest.mark.core
 
 PAIRS = [Sample(id="0", input="a", targets=("x",)), Sample(id="1", input="b", targets=("y",))]
 

@@ -6,6 +6,8 @@ import asyncio
 import dataclasses
 from collections import Counter
 
+import pytest
+
 import crucible_bridge
 from crucible_bridge.errors import AlreadyExists, Code, ResourceExhausted
 from crucible_bridge.types import (
@@ -22,6 +24,8 @@ from crucible_worker.testing import ScriptedModel, run_worker
 from tests.service.evaluation_kit import HeldModel, accuracy, asked, log_of, nll, numbered, refused, rig
 from tests.service.plans_kit import plan, planned
 from tests.unit.runs.journals import open_journal
+
+pytestmark = pytest.mark.core
 
 STEPS = 10
 

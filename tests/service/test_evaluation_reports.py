@@ -14,6 +14,8 @@ from crucible_worker.testing import ScriptedModel
 from tests.service.evaluation_kit import asked, rig
 from tests.unit.snakepit.tools_kit import tools_of
 
+pytestmark = pytest.mark.core
+
 HTML = ReportFormat.HTML
 
 

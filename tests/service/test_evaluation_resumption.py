@@ -20,6 +20,8 @@ from crucible_worker.testing import RunningWorker, ScriptedModel, run_worker
 from tests.robustness.harness import until
 from tests.service.evaluation_kit import HeldModel, asked, failing, kinds_of, refused, rig
 
+pytestmark = pytest.mark.core
+
 COUNT = 6
 SECONDS = 60.0
 """For what happens within a moment on an idle machine."""

@@ -39,7 +39,7 @@ from tests.service.evaluation_kit import refused
 from tests.service.grading_kit import GRADING, HARD, grading_worker, math_item
 from tests.tables import rows
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.core, pytest.mark.asyncio(loop_scope="module")]
 
 CORRECT, INCORRECT, UNDECIDED = Verdict.CORRECT, Verdict.INCORRECT, Verdict.UNDECIDED
 MAX_ITEMS = 600

@@ -22,6 +22,8 @@ from crucible_worker.interceptors.room import LARGE_BYTES, RETRY_AFTER_SECONDS, 
 from crucible_worker.limits import WorkerLimits
 from tests.service.server_kit import Rig, error_of, evaluate_request, serving, settings_for, token_file, until
 
+pytestmark = pytest.mark.core
+
 LIMIT = 3
 
 

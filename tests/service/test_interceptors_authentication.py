@@ -10,6 +10,8 @@ from crucible_bridge.errors import Code
 from crucible_bridge.v1 import events_pb2, worker_pb2
 from tests.service.server_kit import bearer, error_of, serving, settings_for, token_file
 
+pytestmark = pytest.mark.core
+
 TOKEN = "s3cret-token"
 
 

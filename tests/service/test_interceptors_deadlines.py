@@ -12,6 +12,8 @@ from crucible_bridge.v1 import evaluation_pb2, evaluation_pb2_grpc, types_pb2
 from crucible_worker.testing import ScriptedModel, run_worker
 from tests.service.server_kit import error_of, evaluate_request, serving, settings_for
 
+pytestmark = pytest.mark.core
+
 
 @pytest.mark.parametrize("seconds", [0.15, 0.6])
 async def test_a_waiting_call_is_answered_before_its_deadline(tmp_path, seconds):

@@ -23,6 +23,8 @@ from tests.service.evaluation_kit import Rig, rig, samples_of
 from tests.service.evaluation_kit import asked as evaluations_to_run
 from tests.service.orchestrator_kit import Stream, asked, ended_with, opened, stands, start_of
 
+pytestmark = pytest.mark.core
+
 UNIT = SMALL_BYTES
 MEBIBYTE = 1024 * 1024
 LONG_SECONDS = 60.0

@@ -29,6 +29,8 @@ from crucible_worker.testing import RunningWorker
 from tests.robustness.harness import until
 from tests.service.grading_kit import GRADING, grading_worker
 
+pytestmark = pytest.mark.core
+
 MOST = 8
 PAIRS = [(f"x+{number}", f"{number}+x") for number in range(MOST)]
 """As much work as may be open; none is decided without the pool."""

@@ -16,9 +16,10 @@ from crucible_bridge.types import Datum, Dtype, Tensor, TrajectoryBatch
 from crucible_worker.metrics.kl import kl_sample_train
 from crucible_worker.services.metrics import LARGE_REQUEST_BYTES
 from crucible_worker.testing import RunningWorker, ScriptedModel, record_events, run_worker
-from tests import needs
 from tests.service.evaluation_kit import log_of
 from tests.tables import rows
+
+pytestmark = pytest.mark.core
 
 CALLS = 9
 """Calls of the service."""
@@ -178,20 +179,6 @@ async def test_data_of_tinkers_shape_are_taken(metrics: Any):
 
     assert given.metrics.values["kl_pre_post_v1"] == -1.5
     assert asked == same
-
-
-async def test_tinkers_own_data_are_taken(metrics: Any):
-    """The same metrics from a tinker Datum as from ours."""
-    tinker = pytest.importorskip("tinker", reason=needs.MISSING["tinker"])
-    inputs = {"logprobs": np.array([-1, -2, -4], np.float32), "mask": np.array([0, 1, 1], np.float32)}
-    theirs = tinker.Datum(
-        model_input=tinker.ModelInput.from_ints([1, 2, 3]),
-        loss_fn_inputs={key: tinker.TensorData.from_numpy(array) for key, array in inputs.items()},
-    )
-
-    answers = [await metrics.compute_kl_sample_train([each], [[0.0, -1.0, -2.0]]) for each in (theirs, datum())]
-
-    assert answers[0].metrics == answers[1].metrics
 
 
 async def test_what_has_no_value_is_undefined_with_its_reason(metrics: Any):

@@ -18,6 +18,8 @@ from crucible_worker.server import Worker
 from crucible_worker.testing import STALL, ScriptedModel, run_worker
 from tests.service.evaluation_kit import refused
 
+pytestmark = pytest.mark.core
+
 REPLY_SECONDS = 0.1
 """How long after its deadline a call is answered, by the contract."""
 SLACK_SECONDS = 2.0

@@ -27,6 +27,8 @@ from crucible_worker.testing import ScriptedModel, run_worker
 from tests.service.evaluation_kit import failing
 from tests.service.models_kit import EIGHT, datum, fields, reasons, texts
 
+pytestmark = pytest.mark.core
+
 RANDOM = SamplingParams(max_tokens=8, temperature=1.0, seed=7)
 DOWN = failing(retryable=True, retry_after=0.0)
 

@@ -18,6 +18,8 @@ from tests.tables import rows
 
 pytest.importorskip("aiohttp", reason=needs.MISSING["aiohttp"])
 
+pytestmark = pytest.mark.core
+
 PARAMS = SamplingParams(max_tokens=4)
 
 

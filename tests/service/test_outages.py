@@ -110,6 +110,7 @@ async def away(
         yield bridge, await until(bridge, request.evaluation_id, lambda found: bool(found.waiting_for))
 
 
+@pytest.mark.core
 @pytest.mark.parametrize(
     "how", [refusal(503), refusal(429), refusal(500), Fault.DROP], ids=["503", "429", "500", "dropped"]
 )
@@ -183,6 +184,7 @@ async def test_a_deadline_passes_during_an_outage(tmp_path: Path):
     assert ended.problem.reason == "DEADLINE_EXCEEDED"
 
 
+@pytest.mark.core
 async def test_an_outage_that_lasts_interrupts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Waiting callers get UNAVAILABLE; no attempt begins for some time, then the same call runs what is left."""
     monkeypatch.setattr(waits, "FIRST_REST_SECONDS", 2.0)

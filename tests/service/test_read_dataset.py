@@ -21,6 +21,8 @@ from crucible_worker.runs.datasets import BUILTIN_DATASETS, load
 from crucible_worker.services import evaluation as evaluation_service
 from crucible_worker.testing import run_worker
 
+pytestmark = pytest.mark.core
+
 ROWS = [{"question": f"{n}+{n}=", "answer": str(2 * n), "level": n % 3} for n in range(2_500)]
 
 

@@ -32,7 +32,7 @@ from crucible_worker.testing import STALL, RunningWorker, ScriptedModel, record_
 from tests.service.evaluation_kit import refused
 from tests.unit.grading.judge.gullible import Gullible, injections
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.core, pytest.mark.asyncio(loop_scope="module")]
 
 MAX_ITEMS = 20
 CORRECT = RubricCriterion(name="correct", description="Is it right?")

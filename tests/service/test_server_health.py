@@ -9,6 +9,8 @@ from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 from crucible_bridge.errors import Code
 from tests.service.server_kit import Rig, error_of, serving, settings_for, until
 
+pytestmark = pytest.mark.core
+
 EVALUATION, EXPERIMENTS = (f"crucible_bridge.v1.{name}Service" for name in ("Evaluation", "Experiment"))
 METRICS, MODELS, TELEMETRY, WORKER = (
     f"crucible_bridge.v1.{name}Service" for name in ("Metrics", "Model", "Telemetry", "Worker")

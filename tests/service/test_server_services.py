@@ -18,6 +18,8 @@ from crucible_worker.services.evaluation import EVALUATIONS_DEFAULT, EVALUATIONS
 from tests.service.server_kit import LOG_ID, error_of, evaluate_request, serving, settings_for
 from tests.tables import rows
 
+pytestmark = pytest.mark.core
+
 
 @pytest.fixture
 async def rig(tmp_path):

@@ -19,6 +19,8 @@ from crucible_worker.services import telemetry
 from tests.service.evaluation_kit import HeldModel, asked, log_of, numbered, refused, rig
 from tests.tables import rows
 
+pytestmark = pytest.mark.core
+
 START, SAMPLE, STOP = EventKind.EVALUATION_START, EventKind.SAMPLE_COMPLETE, EventKind.EVALUATION_STOP
 
 
