@@ -14,6 +14,8 @@ from crucible_bridge.v1 import (
 from crucible_worker.limits import WorkerLimits
 from tests.service.server_kit import error_of, evaluate_request, serving, settings_for, until
 
+pytestmark = pytest.mark.core
+
 GET = evaluation_pb2.GetEvaluationRequest(evaluation_id="e1")
 
 
