@@ -221,6 +221,7 @@ def _small_disk(folder: Path):
         subprocess.run(["umount", str(folder)], check=True)
 
 
+@pytest.mark.core
 async def test_full_disk_interrupts_and_recovers(tmp_path):
     """A disk without a free byte is an unwritable journal; where no small disk can be mounted, this is skipped."""
     with _small_disk(tmp_path / "disk") as disk:

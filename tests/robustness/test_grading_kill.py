@@ -65,7 +65,9 @@ def killed(folder: Path, number: int, instant: float | None) -> set[int]:
     return marked(mark)
 
 
-@pytest.mark.parametrize("rounds", [5, pytest.param(100, marks=pytest.mark.torture)])
+@pytest.mark.parametrize(
+    "rounds", [pytest.param(2, marks=pytest.mark.core), 5, pytest.param(100, marks=pytest.mark.torture)]
+)
 def test_no_process_outlives_a_killed_worker(tmp_path, rounds):
     """Whether its children compute, or only come into being: within two seconds every process of it is gone."""
     seed = random.SystemRandom().randrange(2**32)

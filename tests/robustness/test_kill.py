@@ -13,6 +13,7 @@ import pytest
 
 from crucible_bridge.errors import Unavailable
 from crucible_bridge.types import Evaluation
+from crucible_worker.testing import ScriptedModel, run_worker
 from tests.robustness.evidence import SAMPLES, bits, check_events, check_interrupted_run, log_of, request, samples_of
 from tests.robustness.harness import WorkerProcess, Workshop, count_lines, until, workshop
 
@@ -29,6 +30,10 @@ WHILE_IT_STARTS = 7
 START_SECONDS = 0.1
 """From the end of the imports to the first call, about."""
 CALLS = 2 * SAMPLES
+FEW = 40
+"""Samples of an evaluation that is killed once."""
+SLOW_LATENCY = 0.2
+"""Of its model: it would take 16 s, so that the kill comes before its end on any machine."""
 
 
 async def _kill_after(worker: WorkerProcess, number: int, seconds: float) -> None:
@@ -92,6 +97,34 @@ async def _rounds(shop: Workshop, rounds: int, call_file: Path, rng: random.Rand
         finished.append(await _finish(worker, number))
     following.kill()
     return finished
+
+
+@pytest.mark.core
+async def test_a_killed_evaluation_resumes_at_a_new_worker(tmp_path):
+    """One kill amid the samples: the same start queries the model for the rest alone, and the result is the same."""
+    async with workshop(tmp_path, {"m": {"latency": SLOW_LATENCY}}) as shop:
+        worker = await shop.start()
+        await worker.bridge.evaluation.start_evaluation(request("killed", samples=FEW, concurrency=1))
+
+        async def recorded() -> int:
+            return (await worker.bridge.evaluation.get_evaluation("killed")).done
+
+        await until(recorded)
+        done = await recorded()
+        worker.kill()
+        model = ScriptedModel()
+        async with run_worker({"m": model}, state_dir=shop.state_dir) as resuming:
+            bridge = resuming.bridge
+            ended = await bridge.evaluation.evaluate(request("killed", samples=FEW))
+            calls = model.calls
+            whole = await bridge.evaluation.evaluate(request("whole", samples=FEW))
+            log = await log_of(bridge)
+            check_events(log)
+            check_interrupted_run(log, ended, FEW)
+            assert (ended.attempt, whole.attempt) == (2, 1)
+            assert 0 < calls <= 2 * FEW - done
+            assert bits(ended.metrics) == bits(whole.metrics)
+            assert await samples_of(bridge, "killed") == await samples_of(bridge, "whole")
 
 
 @pytest.mark.parametrize("rounds", [20, pytest.param(200, marks=pytest.mark.torture)])
