@@ -211,19 +211,19 @@ pictures: $(READY) ## screenshots of every page, light and dark, in build/pictur
 vendor: $(READY) ## the chart library of the pages again, from npm, with its version and digests
 	$(BIN)/python python_worker/crucible_worker/web/vendor/renew.py
 
-# Without the tests, and without what needs libraries that the core does without: `lint-all` has all types.
+# Types of `lint`: without the tests, and without what needs libraries that the core does without.
 NOT_IN_CORE := PIL|datasets|huggingface_hub|inspect_ai|lightning|mlflow|peft|pyarrow|pytorch_lightning|ray|safetensors|tensorboardX|tinker|tinker_cookbook|tokenizers|torch|trackio|transformers|wandb
-TYPED = $$(grep -rLE --include=*.py --exclude-dir=v1 --exclude-dir=wire '^ *(import|from) ($(NOT_IN_CORE))\b' bridge python_worker)
+SHIPPED = $$(grep -rLE --include=*.py --exclude-dir=v1 --exclude-dir=wire '^ *(import|from) ($(NOT_IN_CORE))\b' bridge python_worker)
 
 lint: $(CORE_READY) ## style, types of what is shipped, directions of imports, protos, generated code
+lint-all: $(READY) ## the same, with the types of everything
+lint: TYPED = $(SHIPPED)
+lint lint-all:
 	$(call step,style,$(BIN)/ruff check . && $(BIN)/ruff format --check .)
-	$(call step,types of what is shipped,$(BIN)/pyright --threads $(CORES) $(TYPED))
+	$(call step,types,$(BIN)/pyright --threads $(CORES) $(TYPED))
 	$(call step,directions of imports,$(BIN)/lint-imports)
 	$(call step,protos,$(BIN)/buf lint protos && $(BIN)/buf breaking protos --against protos/baseline/v1.binpb)
 	$(call step,generated code and tables,$(BIN)/python protos/generate.py --check && $(BIN)/python docs/generate.py --check)
-
-lint-all: $(READY) lint ## lint, and the types of tests and benchmarks
-	$(call step,types of everything,$(BIN)/pyright --threads $(CORES))
 
 generate: $(CORE_READY) ## generate what follows from protos/ (messages, types, conversions, reference), and tables of pages
 	$(BIN)/python protos/generate.py

@@ -53,10 +53,7 @@ class _Opened:
                 given = map(tokens_from_bytes, message["continuations"])
                 return [floats_to_bytes(self._continued(prompt, continuation)) for continuation in given]
             case "greedy":
-                found = [
-                    self.network.logits(tokens) for tokens in map(tokens_from_bytes, message["items"]) if tokens.size
-                ]
-                return [tokens_to_bytes(logits.argmax(axis=1)) for logits in found]
+                return [tokens_to_bytes(self._likeliest(tokens_from_bytes(tokens))) for tokens in message["items"]]
             case "distributions":
                 return [self._distributions(message)]
             case "sample":
@@ -80,6 +77,10 @@ class _Opened:
                 )
             case _:
                 raise InternalError(f"the host has no operation {op!r}")
+
+    def _likeliest(self, tokens: np.ndarray) -> np.ndarray:
+        """The likeliest token after each of a sequence, which may be empty."""
+        return self.network.logits(tokens).argmax(axis=1) if tokens.size else tokens
 
     def _measured(self, tokens: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Log-probabilities of the targets, each after its token; a sequence may be empty."""
