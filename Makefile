@@ -89,12 +89,12 @@ $(READY): $(CORE_READY)
 demo: $(DEMO_READY) ## evaluate the embedded checkpoints, live; OUTPUT=DIR takes the files it leaves
 	$(BIN)/crucible-worker demo --output $(OUTPUT)
 
-test: lint ## lint, and the core of the tests: after every change, 6 minutes on two cores; PROCESSES=N of them at once
+test: lint ## lint, and the core of the tests: after every change, some minutes
 	$(BIN)/pytest -m core --quiet --numprocesses=$(CORES) --dist=worksteal $(CORE_OPTIONS)
 	@echo "All passed. Everything else: make test-all. How to change something: docs/developing.md"
 
 # A worker whose clock is wrong as a whole needs libfaketime (apt install libfaketime); without it two tests are skipped.
-test-all: lint-all ## everything but what its own command is for: 25 minutes on two cores; names what it skips, and its cure
+test-all: lint-all ## everything but what its own command is for; names what it skips, and its cure; PROCESSES=N of them at once
 	$(BIN)/pytest --quiet --numprocesses=$(PROCESSES) --dist=worksteal --costliest=20
 	@$(MAKE) --no-print-directory test-docs test-pages test-clusters test-postgres
 	@echo "All passed. Commands with more tests: make help"

@@ -13,15 +13,18 @@ import pytest
 import crucible_bridge
 from crucible_bridge.errors import BackendError, Unavailable
 from crucible_bridge.events import EventKind
-from crucible_bridge.types import EmbeddedModel, EvaluationState, ModelInput, Sample, SamplingParams
+from crucible_bridge.types import EvaluationState, LocalModel, ModelInput, Sample, SamplingParams
 from crucible_worker.backends.local import LocalBackend
 from crucible_worker.children.process import Process
+from crucible_worker.embedded import registry
 from tests import needs
 from tests.service.processes_kit import DRAIN_SECONDS, WAIT_SECONDS, hosts_of, runs, serving, wait_until
 
 pytest.importorskip("torch", reason=needs.MISSING["torch"])
 pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
 
+CHECKPOINT = registry.path("arithmetic@600")
+MODEL = LocalModel(CHECKPOINT.name)
 PROMPT = ModelInput.of([4, 5, 13, 6, 7, 14])
 GREEDY = SamplingParams(max_tokens=8)
 
@@ -29,14 +32,14 @@ GREEDY = SamplingParams(max_tokens=8)
 @pytest.fixture
 async def local():
     """A backend of its own, as its host is to die."""
-    local = LocalBackend(device="cpu")
+    local = LocalBackend((CHECKPOINT.parent,), "cpu")
     yield local
     await local.aclose()
 
 
 async def test_a_host_that_is_killed_fails_its_calls_and_comes_back(local):
     """Every call in flight fails at once, retryable; the next one is served by another host."""
-    model = await local.open(EmbeddedModel("arithmetic@600"))
+    model = await local.open(MODEL)
     await model.load()
     (host,) = hosts_of(os.getpid())
     before = await model.compute_logprobs(PROMPT)
@@ -53,13 +56,13 @@ async def test_a_host_that_is_killed_fails_its_calls_and_comes_back(local):
         assert (result.reason, result.retryable) == ("HOST_DIED", True)
     assert (await model.sample(PROMPT, GREEDY))[0].text == "46"
     assert await model.compute_logprobs(PROMPT) == before
-    assert (await local.open(EmbeddedModel("arithmetic@600"))).fingerprint == model.fingerprint
+    assert (await local.open(MODEL)).fingerprint == model.fingerprint
     assert len(hosts_of(os.getpid())) == 1
 
 
 async def test_ctrl_c_in_a_terminal_reaches_no_host(local):
     """A terminal signals its processes: a host is not one of them from its first moment on, when it would traceback."""
-    model = await local.open(EmbeddedModel("arithmetic@600"))
+    model = await local.open(MODEL)
     loading = asyncio.create_task(model.load())
     while not (hosts := hosts_of(os.getpid())) and not loading.done():
         await asyncio.sleep(0.001)
@@ -70,7 +73,7 @@ async def test_ctrl_c_in_a_terminal_reaches_no_host(local):
 
 async def test_closing_ends_the_host(local):
     """Calls in flight fail, later ones are refused, no child is left; closing twice is closing."""
-    model = await local.open(EmbeddedModel("arithmetic@600"))
+    model = await local.open(MODEL)
     await model.load()
     calls = [asyncio.create_task(model.sample(PROMPT, GREEDY, 64)) for _ in range(50)]
     await asyncio.sleep(0)
@@ -88,7 +91,7 @@ async def test_closing_ends_the_host(local):
 
 async def test_closing_ends_a_host_that_does_not_listen(local):
     """A stopped host cannot see the end of its input: it is killed."""
-    await (await local.open(EmbeddedModel("arithmetic@600"))).load()
+    await (await local.open(MODEL)).load()
     (host,) = hosts_of(os.getpid())
     os.kill(host, signal.SIGSTOP)
 
@@ -109,11 +112,12 @@ async def test_closing_before_anything_was_opened_does_nothing():
 async def test_a_worker_that_is_killed_leaves_no_host():
     """The host dies with its worker, even amid work."""
     program = (
-        "import asyncio, sys\n"
+        "import asyncio, pathlib, sys\n"
         "from crucible_bridge.types import *\n"
         "from crucible_worker.backends.local import LocalBackend\n"
         "async def main():\n"
-        "    model = await LocalBackend(device='cpu').open(EmbeddedModel('arithmetic@600'))\n"
+        f"    local = LocalBackend((pathlib.Path({str(CHECKPOINT.parent)!r}),), 'cpu')\n"
+        f"    model = await local.open(LocalModel({MODEL.path!r}))\n"
         "    await model.load()\n"
         "    print('open', flush=True)\n"
         "    while True:\n"
@@ -135,7 +139,7 @@ def evaluate(bridge):
     """Start an evaluation that a CPU is busy with for much longer than a drain may take."""
     return bridge.evaluation.start_evaluation(
         evaluation_id="long",
-        model="embedded:arithmetic@600",
+        model=MODEL,
         evaluators=["accuracy"],
         dataset=[Sample(input=f"{index % 90 + 10}+37=", targets=("0",)) for index in range(200_000)],
         sampling=SamplingParams(max_tokens=8),
@@ -151,7 +155,7 @@ async def end(worker, host):
 
 async def test_a_worker_told_to_go_while_a_model_loads_goes(tmp_path):
     """Amid the import of torch in the host: exit code 0 within the drain's bound, and no child is left."""
-    with serving(tmp_path) as (worker, address):
+    with serving(tmp_path, f"--model-root={CHECKPOINT.parent}") as (worker, address):
         async with crucible_bridge.connect(address) as bridge:
             starting = asyncio.create_task(evaluate(bridge))
             await asyncio.to_thread(wait_until, lambda: any(map(_imports_torch, hosts_of(worker.pid))), "it loads")
@@ -164,7 +168,7 @@ async def test_a_worker_told_to_go_while_a_model_loads_goes(tmp_path):
 
 async def test_a_worker_told_to_go_while_a_model_computes_goes(tmp_path):
     """Amid an evaluation: exit code 0 within the drain's bound, no child is left, and the evaluation can go on."""
-    with serving(tmp_path) as (worker, address):
+    with serving(tmp_path, f"--model-root={CHECKPOINT.parent}") as (worker, address):
         async with crucible_bridge.connect(address) as bridge:
             await evaluate(bridge)
             async for event in bridge.evaluation.watch_evaluation("long"):
@@ -174,7 +178,7 @@ async def test_a_worker_told_to_go_while_a_model_computes_goes(tmp_path):
 
             await end(worker, host)
 
-    with serving(tmp_path) as (_, address):
+    with serving(tmp_path, f"--model-root={CHECKPOINT.parent}") as (_, address):
         async with crucible_bridge.connect(address) as bridge:
             assert (await bridge.evaluation.get_evaluation("long")).state is EvaluationState.INTERRUPTED
 
