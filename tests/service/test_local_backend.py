@@ -14,7 +14,6 @@ from crucible_bridge.types import (
     ChatMessage,
     Conversation,
     Datum,
-    EmbeddedModel,
     ImageChunk,
     LocalModel,
     ModelInput,
@@ -33,6 +32,8 @@ pytest.importorskip("torch", reason=needs.MISSING["torch"])
 pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
+CHECKPOINTS = registry.path("arithmetic@600").parent
+"""Here they are local models: PyTorch runs these."""
 CONTEXT = 32
 VOCABULARY = 15
 GREEDY = SamplingParams(max_tokens=8)
@@ -70,7 +71,7 @@ def root(tmp_path_factory):
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def local(root):
     """One backend, and so one host, for all tests of this module."""
-    local = LocalBackend([root], device="cpu")
+    local = LocalBackend([root, CHECKPOINTS], device="cpu")
     yield local
     await local.aclose()
 
@@ -78,7 +79,7 @@ async def local(root):
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def model(local):
     """The embedded model that knows best."""
-    return await load(local, EmbeddedModel("arithmetic@600"))
+    return await load(local, LocalModel("600"))
 
 
 async def load(local, ref):
@@ -97,7 +98,7 @@ async def test_accuracies_of_the_embedded_checkpoints_rise(local):
     """The checkpoints of a run answer 5 to 20, 30 to 55, 65 to 85 and above 90 % of the first 200 problems."""
     accuracies = []
     for name in registry.names():
-        model = await load(local, EmbeddedModel(name))
+        model = await load(local, LocalModel(registry.path(name).name))
 
         async def right(sample, model=model):
             (answer,) = await model.sample(await render_prompt(model.tokenizer, sample.input), GREEDY)
@@ -272,7 +273,7 @@ async def test_sums_of_logprobs_equal_a_direct_computation(local):
     import torch
     from transformers import AutoModelForCausalLM
 
-    model = await load(local, EmbeddedModel("arithmetic@320"))
+    model = await load(local, LocalModel("320"))
     data = [await render_supervised(model.tokenizer, sample) for sample in held_out(20)]
     direct = AutoModelForCausalLM.from_pretrained(registry.path("arithmetic@320"), dtype=torch.float32)
 
@@ -290,16 +291,16 @@ async def test_sums_of_logprobs_equal_a_direct_computation(local):
 
 async def test_scores_are_bit_equal_alone_together_and_in_another_host(root, local):
     """An evaluation that goes on elsewhere, at another concurrency, gets the same bits."""
-    model = await load(local, EmbeddedModel("arithmetic@240"))
+    model = await load(local, LocalModel("240"))
     data = [await render_supervised(model.tokenizer, sample) for sample in held_out(30)]
     noise = asyncio.gather(*(model.sample(datum.model_input, GREEDY) for datum in data))
 
     together = await asyncio.gather(*(model.forward([datum]) for datum in reversed(data)))
     at_once = await model.forward(data)
     await noise
-    other = LocalBackend([root], device="cpu")
+    other = LocalBackend([root, CHECKPOINTS], device="cpu")
     try:
-        elsewhere = [await (await load(other, EmbeddedModel("arithmetic@240"))).forward([datum]) for datum in data]
+        elsewhere = [await (await load(other, LocalModel("240"))).forward([datum]) for datum in data]
     finally:
         await other.aclose()
 

@@ -1,5 +1,6 @@
 """Continuations on the embedded model, through the host process: one pass for many choices, the same numbers."""
 
+import dataclasses
 import types
 
 import numpy as np
@@ -9,16 +10,19 @@ import pytest_asyncio
 import crucible_bridge
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
+    Dataset,
     Datum,
-    EmbeddedModel,
     EvaluationState,
+    LocalModel,
     ModelInput,
+    Prompt,
     Sample,
     Verdict,
 )
 from crucible_worker.backends.base import Capability
 from crucible_worker.backends.continuations import forward_continuations, sample_continuations
 from crucible_worker.backends.local import LocalBackend
+from crucible_worker.embedded import registry
 from crucible_worker.embedded.arithmetic import held_out
 from crucible_worker.server import Worker
 from tests import needs
@@ -34,13 +38,15 @@ TOLERANCE = 1e-5
 """Of log-probabilities, absolute or relative: a pass over another number of tokens rounds its float32 otherwise."""
 
 COUNT = 60
+CHECKPOINTS = registry.path("arithmetic@600").parent
+"""Here they are local models: PyTorch runs these."""
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def model():
     """The embedded model that knows best."""
-    backend = LocalBackend(device="cpu")
-    opened = await backend.open(EmbeddedModel("arithmetic@600"))
+    backend = LocalBackend([CHECKPOINTS], "cpu")
+    opened = await backend.open(LocalModel("600"))
     await opened.load()
     yield opened
     await backend.aclose()
@@ -131,10 +137,15 @@ def questions():
 async def test_multiple_choice_here_and_with_an_orchestrator(model, tmp_path):
     """The model picks the right sum; held by an orchestrator and asked in tokens, by either call, it picks the same."""
     samples = list(questions())
+    # The model has no token for a space between a question and its answer.
+    joined = dataclasses.replace(Dataset.of(samples), prompt=Prompt(target_delimiter=""))
     encoded = [await in_tokens(model, sample) for sample in samples]
-    async with Worker(settings_for(tmp_path)) as worker, crucible_bridge.connect(worker.address) as bridge:
+    async with (
+        Worker(settings_for(tmp_path, model_roots=(CHECKPOINTS,))) as worker,
+        crucible_bridge.connect(worker.address) as bridge,
+    ):
         local = await bridge.evaluation.evaluate(
-            model="embedded:arithmetic@600", evaluators="multiple_choice", dataset=samples, evaluation_id="here"
+            model="local:600", evaluators="multiple_choice", dataset=joined, evaluation_id="here"
         )
         here = await samples_of(bridge, "here")
         for method in ("compute_logprobs", "forward"):

@@ -12,7 +12,7 @@ import pytest_asyncio
 
 import crucible_bridge
 from crucible_bridge.errors import BackendError, FailedPrecondition, InvalidField
-from crucible_bridge.types import ChatMessage, EmbeddedModel, LocalModel, ModelInput, Sample, SamplingParams
+from crucible_bridge.types import ChatMessage, LocalModel, ModelInput, Sample, SamplingParams
 from crucible_worker.backends.local import LocalBackend
 from crucible_worker.embedded import registry
 from crucible_worker.limits import WorkerLimits
@@ -251,7 +251,7 @@ async def test_a_configuration_that_takes_too_long_is_refused(root):
     local = LocalBackend([root], "cpu", dataclasses.replace(LIMITS, max_checkpoint_seconds=0.001))
     try:
         with pytest.raises(FailedPrecondition, match="max_checkpoint_seconds") as caught:
-            await load(local, EmbeddedModel("arithmetic@600"))
+            await load(local, made(root, "slow"))
         assert caught.value.reason == "MODEL_REFUSED"
         (host,) = hosts_of(os.getpid())[-1:]
         (server,) = children(host)
@@ -279,18 +279,18 @@ async def test_processes_that_are_killed_are_replaced(root):
 
         os.kill(server, signal.SIGKILL)
         with pytest.raises(BackendError) as caught:
-            await load(local, EmbeddedModel("arithmetic@180"))
+            await load(local, made(root, "after"))
         assert (caught.value.reason, caught.value.retryable) == ("HOST_DIED", True)
         assert await answers(model)
     finally:
         await local.aclose()
 
 
-async def test_a_host_that_does_not_answer_is_killed_and_started_again():
+async def test_a_host_that_does_not_answer_is_killed_and_started_again(root):
     """Its calls fail, retryable, and say so; the next one is served by another host."""
-    local = LocalBackend((), "cpu", WorkerLimits(max_host_silence_seconds=10.0))
+    local = LocalBackend([root], "cpu", WorkerLimits(max_host_silence_seconds=10.0))
     try:
-        model = await load(local, EmbeddedModel("arithmetic@600"))
+        model = await load(local, made(root, "silent"))
         life = local._host.life
         os.kill(life, signal.SIGSTOP)
         calls = [asyncio.create_task(model.sample(ADDITION, GREEDY)), asyncio.create_task(model.tokenizer.encode("1"))]

@@ -1,6 +1,7 @@
 """Likeliest tokens and texts beyond the context on the embedded model, through the host process."""
 
 import asyncio
+import dataclasses
 import math
 
 import numpy as np
@@ -10,17 +11,20 @@ import pytest_asyncio
 import crucible_bridge
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
+    Dataset,
     Datum,
-    EmbeddedModel,
     EvaluationState,
     EvaluatorSpec,
     Limits,
+    LocalModel,
     ModelInput,
+    Prompt,
     Sample,
     SamplingParams,
     Verdict,
 )
 from crucible_worker.backends.local import LocalBackend
+from crucible_worker.embedded import registry
 from crucible_worker.embedded.arithmetic import held_out, training_problems
 from crucible_worker.server import Worker
 from tests import needs
@@ -31,7 +35,9 @@ pytest.importorskip("torch", reason=needs.MISSING["torch"])
 pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-NAME = "arithmetic@600"
+CHECKPOINTS = registry.path("arithmetic@600").parent
+NAME = "600"
+"""Here it is a local model: PyTorch runs it."""
 CONTEXT, VOCABULARY = 32, 15
 """Of the embedded models."""
 TOLERANCE = 1e-5
@@ -41,8 +47,8 @@ TOLERANCE = 1e-5
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def model():
     """The embedded model that knows best."""
-    backend = LocalBackend(device="cpu")
-    opened = await backend.open(EmbeddedModel(NAME))
+    backend = LocalBackend([CHECKPOINTS], "cpu")
+    opened = await backend.open(LocalModel(NAME))
     await opened.load()
     yield opened
     await backend.aclose()
@@ -52,7 +58,10 @@ async def model():
 async def bridge(tmp_path_factory):
     """A client of a worker with that model."""
     folder = tmp_path_factory.mktemp("worker")
-    async with Worker(settings_for(folder)) as worker, crucible_bridge.connect(worker.address) as connected:
+    async with (
+        Worker(settings_for(folder, model_roots=(CHECKPOINTS,))) as worker,
+        crucible_bridge.connect(worker.address) as connected,
+    ):
         yield connected
 
 
@@ -129,7 +138,7 @@ async def test_texts_beyond_the_context_are_what_the_harness_measures(model, bri
     encoded = [await model.tokenizer.encode_continuation(text) for text in texts()]
     wanted = [math.fsum(await rolling_logprobs(model, tokens)) for tokens in encoded]
     evaluation = await bridge.evaluation.evaluate(
-        model=f"embedded:{NAME}",
+        model=f"local:{NAME}",
         evaluators=[
             "perplexity",
             "bits_per_byte",
@@ -157,14 +166,19 @@ async def test_texts_beyond_the_context_are_what_the_harness_measures(model, bri
     assert {each.problem.reason for each in found["refused"] if each.problem} == {"PROMPT_TOO_LONG"}
 
 
+def joined(samples):
+    """A data set whose answers follow the inputs without a space, for which the model has no token."""
+    return dataclasses.replace(Dataset.of(samples), prompt=Prompt(target_delimiter=""))
+
+
 async def test_next_tokens_are_evaluated(bridge):
     """Of sums that the model knows nearly every digit is right, and the whole of nearly each; by its own answers."""
     samples = list(held_out(60))
     spec = EvaluatorSpec(kind="next_token_accuracy", options={"clean": ["strip"]})
     evaluation = await bridge.evaluation.evaluate(
-        model=f"embedded:{NAME}",
+        model=f"local:{NAME}",
         evaluators=[spec, "accuracy"],
-        dataset=samples,
+        dataset=joined(samples),
         evaluation_id="sums",
         sampling=SamplingParams(max_tokens=8),
     )
