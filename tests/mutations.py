@@ -4,7 +4,7 @@
 
 The core runs once under coverage, which notes which tests reach which line. Then each fault is put into a copy of the
 project: the tests of the core that reach its line run there, and if none of them fails, all tests that are not of the
-core. Lines that the core reaches only in other processes count as not reached. It needs `pip install coverage`.
+core. Lines that the core reaches only in other processes count as not reached.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import coverage
 import pytest
 
 from tests.tiers import SEPARATE
@@ -95,8 +96,6 @@ def _in_place_of(node: ast.expr | ast.stmt, file: Path, text: str) -> Iterator[F
 
 def measure(data: Path) -> Mapping[tuple[str, int], set[str]]:
     """The tests of the core that reach each line, by file and line."""
-    import coverage
-
     command = [sys.executable, "-m", "pytest", "-m", "core", "--quiet", "-p", "tests.mutations"]
     subprocess.run(command, cwd=ROOT, env={**os.environ, _DATA: str(data)}, check=True)
     found = coverage.CoverageData(str(data))
@@ -112,8 +111,6 @@ class _Contexts:
     """Notes which test reaches a line, as a plugin of pytest."""
 
     def __init__(self, data: str) -> None:
-        import coverage
-
         folders = [str(ROOT / "python_worker" / "crucible_worker" / package) for package in PACKAGES]
         self._coverage = coverage.Coverage(data_file=data, source=folders)
         self._coverage.start()
