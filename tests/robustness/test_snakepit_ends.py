@@ -130,7 +130,7 @@ async def test_the_parents_death_ends_what_computes(tmp_path: Path):
                 asyncio.create_task(pool.execute("sample", {**sampled, "prompts": ["1+1="] * 500})),
             ]
             await pool.heartbeat()
-            assert len(worker.family()) > 4
+            assert len(worker.family()) >= 4  # the worker, the models, and graders with what forks them
 
             parent.kill()
             await gone(worker, ORPHAN_SECONDS)
