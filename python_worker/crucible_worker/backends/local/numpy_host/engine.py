@@ -72,8 +72,9 @@ class _Opened:
                 return [self.characters.decode(tokens, special=message["special"]) for tokens in sequences]
             case "render" | "parse":
                 raise FailedPrecondition(
-                    "renderers of tinker-cookbook need PyTorch: install crucible-bridge[local]",
-                    reason=Reason.EXTRA_NOT_INSTALLED,
+                    "embedded models have no renderer of tinker-cookbook on a CPU: role_colon needs none, and local "
+                    "models have them",
+                    reason=Reason.NO_COOKBOOK_TOKENIZER,
                 )
             case _:
                 raise InternalError(f"the host has no operation {op!r}")
