@@ -144,12 +144,16 @@ async def _raised_in_callback(callback: Callable[..., object]) -> None:
 
 
 async def test_a_lost_race_of_grpcs_poller_is_not_logged(caplog: pytest.LogCaptureFixture):
-    """Neither where the loop calls gRPC's callback, nor where other code calls it in between."""
+    """Nor where other code calls gRPC's callback in between, or its frame bears the name of another function."""
+    misnamed: dict[str, Any] = {}
+    source = "def _send_message(): raise BlockingIOError(11, 'Resource temporarily unavailable')"
+    exec(compile(source, "src/python/grpcio/grpc/_cython/_cygrpc/aio/callback_common.pyx.pxi", "exec"), misnamed)
     async with open_channel("127.0.0.1:1"):
         _lost_race()
         callback = _callback_of_grpc(asyncio.get_running_loop())
         await _raised_in_callback(callback)
         await _raised_in_callback(lambda: callback())
+        await _raised_in_callback(misnamed["_send_message"])
     # Events of closed loops, of tests before, are errors of another kind.
     raised = [record.exc_info[1] for record in caplog.records if record.exc_info]
     assert not [error for error in raised if isinstance(error, BlockingIOError)]
