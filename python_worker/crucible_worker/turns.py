@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
+from collections.abc import AsyncIterator
 
-__all__ = ["Turns"]
+__all__ = ["FewAtOnce", "Turns"]
 
 
 class Turns:
@@ -49,3 +51,39 @@ class Turns:
                 self._left -= items
         if self._left < self._a_pass:
             self._renew_later(loop)
+
+
+class FewAtOnce:
+    """Blocks that wait while others are at work: what a burst of calls begins is spread over the time that it takes.
+
+    A block that takes long, as it waits for a file or a child, lets another one begin.
+
+    Args:
+        most: blocks that are at work and have not yet taken long.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._places = asyncio.Semaphore(most)
+
+    @contextlib.asynccontextmanager
+    async def begun(self, seconds: float) -> AsyncIterator[None]:
+        """A block that begins when there is a place for it, in the order of the calls.
+
+        Args:
+            seconds: after which it has taken long.
+        """
+        await self._places.acquire()
+        counts = True
+
+        def free() -> None:
+            nonlocal counts
+            if counts:
+                counts = False
+                self._places.release()
+
+        late = asyncio.get_running_loop().call_later(seconds, free)
+        try:
+            yield
+        finally:
+            late.cancel()
+            free()

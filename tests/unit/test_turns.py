@@ -3,8 +3,11 @@
 import asyncio
 import itertools
 
+import pytest
+
 from crucible_worker.runs.batches import ITEMS_A_PASS, each
-from crucible_worker.turns import Turns
+from crucible_worker.turns import FewAtOnce, Turns
+from tests import virtual_time
 
 COUNT = 50 * ITEMS_A_PASS
 
@@ -60,3 +63,67 @@ async def test_a_turn_of_many_items_is_the_last_of_its_pass():
 
     # The third reaches ten; the fourth has a pass, and the last two share one.
     assert begun[0] == begun[1] == begun[2] < begun[3] < begun[4] == begun[5]
+
+
+def test_few_blocks_are_at_work_at_once():
+    """The next one begins when one of them ends, in the order of the calls."""
+    few, at_work, begun = FewAtOnce(2), 0, []
+
+    async def block(number: int) -> None:
+        nonlocal at_work
+        async with few.begun(60):
+            begun.append(number)
+            at_work += 1
+            assert at_work <= 2
+            await asyncio.sleep(1)
+            at_work -= 1
+
+    async def all_blocks() -> float:
+        await asyncio.gather(*map(block, range(10)))
+        return asyncio.get_running_loop().time()
+
+    assert virtual_time.run(all_blocks()) == pytest.approx(5)
+    assert begun == sorted(begun)
+
+
+def test_a_block_that_takes_long_lets_another_one_begin():
+    """Once for each, whether it ends later or fails."""
+    few, begun = FewAtOnce(1), []
+
+    async def block(seconds: float, *, fails: bool = False) -> None:
+        loop = asyncio.get_running_loop()
+        async with few.begun(1):
+            begun.append(loop.time())
+            await asyncio.sleep(seconds)
+            if fails:
+                raise ValueError
+
+    async def all_blocks() -> None:
+        start = asyncio.get_running_loop().time()
+        slow = block(100), block(100, fails=True), block(100)
+        await asyncio.gather(*slow, block(0.5), block(0.5), block(0.5, fails=True), block(0), return_exceptions=True)
+        begun[:] = [round(at - start, 3) for at in begun]
+
+    virtual_time.run(all_blocks())
+    assert begun == [0, 1, 2, 3, 3.5, 4, 4.5]
+
+
+def test_a_cancelled_block_gives_its_place_back():
+    """While it waits, and while it is at work."""
+
+    async def all_blocks() -> None:
+        few, nothing = FewAtOnce(1), asyncio.Event()
+
+        async def block() -> None:
+            async with few.begun(1000):
+                await nothing.wait()
+
+        tasks = [asyncio.create_task(block()) for _ in range(3)]
+        await asyncio.sleep(0.1)
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        async with asyncio.timeout(1), few.begun(1000):
+            pass
+
+    virtual_time.run(all_blocks())

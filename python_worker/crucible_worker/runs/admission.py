@@ -58,6 +58,7 @@ from crucible_worker.runs.prompt_preview import render_sample
 from crucible_worker.runs.reaper import Reaper
 from crucible_worker.runs.rules import refuse_other_rules
 from crucible_worker.runs.usage import Spending
+from crucible_worker.turns import FewAtOnce
 
 __all__ = [
     "CALLER_LEFT",
@@ -72,6 +73,9 @@ T = TypeVar("T")
 
 CANCEL_CHECK_SECONDS = 0.01
 """Shortest time between two checks for what callers asked other workers; news of it comes within 20 ms."""
+CLAIM_SECONDS = 0.1
+"""After which a claim holds up no other one: its data set is large, or its model is slow to open. Claims that are
+quicker are made one after the other."""
 QUEUE_RETRY_SECONDS = 2.5, 5.0
 """Seconds after which a caller may retry when the queue is full: drawn between them, so that not all come at once."""
 
@@ -123,6 +127,7 @@ class Admission:
         self._attempts: dict[int, Attempt] = {}
         self._claims: set[asyncio.Task[tuple[Row, bool]]] = set()
         self._preparing = 0
+        self._claimants = FewAtOnce(1)
 
     @property
     def load(self) -> tuple[int, int]:
@@ -361,26 +366,25 @@ class Admission:
         by_itself: bool,
         caller: Caller | None,
     ) -> tuple[Row, bool]:
-        identity, row = await self._find(request)
+        identity, row = await self._find(request, queues=not waited)
         if row is not None and await self._is_there(row, again=not waited):
             if not waited:
                 await self._refuse_written_again(row, request.model)
             return row, True
         if not waited:
-            self._refuse_if_full()  # at once; and below, as others may have come meanwhile
-        request = await self._with_loggers(request, recorded=recorded)
-        evaluators = await self.preparer.evaluators(request)
-        refuse_without_caller(evaluators, caller)
-        for kind, name in () if caller is None else unused_parts(evaluators, caller):
-            _log.warning("caller_part_not_used", evaluation_id=request.evaluation_id, kind=str(kind), name=name)
-        if not waited:
             self._refuse_if_full()
         self._preparing += 1
         deadline = asyncio.timeout_at(_deadline(request, row, received))
         try:
-            async with deadline:
-                plan = await self.preparer.prepare(request, evaluators, caller)
-            taken_on = await self._take_on(request, plan, identity, received, again=not waited, by_itself=by_itself)
+            async with self._claimants.begun(CLAIM_SECONDS):
+                request = await self._with_loggers(request, recorded=recorded)
+                evaluators = await self.preparer.evaluators(request)
+                refuse_without_caller(evaluators, caller)
+                for kind, name in () if caller is None else unused_parts(evaluators, caller):
+                    _log.warning("caller_part_not_used", evaluation_id=request.evaluation_id, kind=str(kind), name=name)
+                async with deadline:
+                    plan = await self.preparer.prepare(request, evaluators, caller)
+                taken_on = await self._take_on(request, plan, identity, received, again=not waited, by_itself=by_itself)
             if caller is not None and caller.gone:
                 self.release(caller, CALLER_LEFT)
             return taken_on
@@ -398,19 +402,19 @@ class Admission:
     async def _enqueue(
         self, request: EvaluateRequest, received: float, also: Callable[[Transaction], None], again: bool
     ) -> tuple[Row, bool]:
-        identity, row = await self._find(request)
+        identity, row = await self._find(request, queues=True)
         if row is not None and await self._is_there(row, again=again):
             return row, True
-        self._refuse_if_full()  # see `_claim`
-        request = await self._with_loggers(request)
-        evaluators = await self.preparer.evaluators(request)
-        refuse_without_caller(evaluators, None)
         self._refuse_if_full()
         self._preparing += 1
         try:
-            await self.preparer.check_models(request, evaluators)
-            prepare = functools.partial(self.preparer.prepare, request, evaluators)
-            return await self._take_on(request, prepare, identity, received, also, again=again)
+            async with self._claimants.begun(CLAIM_SECONDS):
+                request = await self._with_loggers(request)
+                evaluators = await self.preparer.evaluators(request)
+                refuse_without_caller(evaluators, None)
+                await self.preparer.check_models(request, evaluators)
+                prepare = functools.partial(self.preparer.prepare, request, evaluators)
+                return await self._take_on(request, prepare, identity, received, also, again=again)
         finally:
             self._preparing -= 1
 
@@ -442,12 +446,19 @@ class Admission:
             named += request.log_to
         return dataclasses.replace(request, log_to=tuple(named) or self._experiments.log_to)
 
-    async def _find(self, request: EvaluateRequest) -> tuple[str, Row | None]:
-        """The fingerprint of a request, and the current row of its evaluation; None if there is none."""
+    async def _find(self, request: EvaluateRequest, *, queues: bool) -> tuple[str, Row | None]:
+        """The fingerprint of a request, and the current row of its evaluation; None if there is none.
+
+        Args:
+            request: what to run.
+            queues: a full queue refuses a new evaluation, at once.
+        """
         self.refuse_if_unable(request.evaluation_id)
         _refuse_above(self._limits.max_concurrency, request.limits.concurrency)
-        identity = await self.preparer.identify(request)
         row = await self._journal.read(find, request.evaluation_id)
+        if row is None and queues:
+            self._refuse_if_full()
+        identity = await self.preparer.identify(request)
         if row is None:
             return identity, None
         claims.refuse_other_specification(row, request, identity)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import os
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -41,12 +42,16 @@ from crucible_worker.runs.run_events import grading_complete
 from crucible_worker.runs.usage import Charge
 from crucible_worker.services import registration
 from crucible_worker.services.grading_answers import extracted, extracted_program, finished, judged, noted
-from crucible_worker.services.grading_lanes import Lanes
+from crucible_worker.services.grading_lanes import LARGE_REQUEST_BYTES, Lanes
+from crucible_worker.turns import FewAtOnce
 
 __all__ = ["HEAVY_ITEM", "GradingService"]
 
 HEAVY_ITEM = 16
 """A program, or a judgement of a model, is as much work as so many answers."""
+
+# A call of so many bytes holds up other large ones for so long at most, a smaller one for less.
+_LARGE_BYTES, _LARGE_SECONDS = 64 * 1024, 0.1
 
 T = TypeVar("T")
 
@@ -74,6 +79,7 @@ class GradingService:
         self._charge = charge
         self._code: ProgramGrader | None = None
         self._lanes = Lanes()
+        self._large = FewAtOnce(len(os.sched_getaffinity(0)))
 
     def handler(self) -> grpc.GenericRpcHandler:
         """The handler for a server; threads parse large requests, not the event loop."""
@@ -101,7 +107,13 @@ class GradingService:
         def register(method: MethodDescriptor) -> grpc.RpcMethodHandler:
             size_of = counted(message, items, weight, self._limits.max_grading_items)
             work = WorkBound(method.name, self._limits.max_grading_work, size_of)
-            return registration.over_bytes(function, work=work)(method)
+            return registration.over_bytes(paced, work=work)(method)
+
+        async def paced(data: bytes, context: Context) -> bytes:
+            if len(data) < LARGE_REQUEST_BYTES:
+                return await function(data, context)
+            async with self._large.begun(_LARGE_SECONDS * min(1.0, len(data) / _LARGE_BYTES)):
+                return await function(data, context)
 
         return register
 
