@@ -51,6 +51,8 @@ READY := $(VENV)/.ready
 # pyright would ask the network for newer versions of itself; ours is pinned.
 export PYRIGHT_PYTHON_IGNORE_WARNINGS := 1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Set in many containers. Each of the hundreds of processes that tests start would compile the project again.
+unexport PYTHONDONTWRITEBYTECODE
 
 PIP := $(BIN)/pip install --quiet --constraint constraints.txt --editable
 CORE_EXTRAS := openai,postgres,text,web,dev

@@ -66,10 +66,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Import no module for the core that has nothing of it."""
-    if not _is_core(config) or not collection_path.match("test_*.py") or _folder(collection_path) in _CORE_FOLDERS:
+    """Import no module that has nothing of what runs, if only tests with a mark do."""
+    mark = config.option.markexpr.split(" ")[0]
+    if mark not in MARKS or not collection_path.match("test_*.py"):
         return None
-    return "mark.core" not in collection_path.read_text() or None
+    if mark == "core" and _folder(collection_path) in _CORE_FOLDERS:
+        return None
+    may_mark = filter(Path.is_file, (collection_path, collection_path.with_name("conftest.py")))
+    return not any(f"mark.{mark}" in file.read_text() for file in may_mark) or None
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -58,6 +58,21 @@ def test_the_core_is_what_is_marked_and_nothing_else_is_imported(tmp_path: Path)
     assert (passed(run), run.returncode) == (["test_of_the_core", "test_that_computes"], 0), run.stdout
 
 
+def test_a_mark_imports_no_module_without_it(tmp_path: Path):
+    """Unless the conftest.py beside it may give it."""
+    (tmp_path / "test_other.py").write_text(NOT_OF_THE_CORE)
+    marked = tmp_path / "marked"
+    marked.mkdir()
+    (marked / "conftest.py").write_text(
+        "import pytest\n\n@pytest.fixture(params=[pytest.param(1, marks=pytest.mark.pages)])\ndef one(request):\n    pass\n"
+    )
+    (marked / "test_by_fixture.py").write_text("def test_by_fixture(one):\n    pass\n")
+
+    run = run_tests(tmp_path, "-m", "pages and not docs")
+
+    assert (passed(run), run.returncode) == (["test_by_fixture[1]", "test_of_a_page"], 0), run.stdout
+
+
 def test_without_a_choice_what_has_its_own_command_is_left_out(tmp_path: Path):
     """A page needs a browser."""
     assert passed(run_tests(tmp_path)) == ["test_of_the_core", "test_that_computes", "test_of_everything"]
