@@ -31,6 +31,13 @@ def test_of_a_page():
 def test_of_everything():
     pass
 """
+MARKING_CONFTEST = """
+import pytest
+
+@pytest.fixture(params=[pytest.param(1, marks=pytest.mark.pages)])
+def one(request):
+    pass
+"""
 NOT_OF_THE_CORE = "import a_module_of_no_library"
 
 
@@ -63,9 +70,7 @@ def test_a_mark_imports_no_module_without_it(tmp_path: Path):
     (tmp_path / "test_other.py").write_text(NOT_OF_THE_CORE)
     marked = tmp_path / "marked"
     marked.mkdir()
-    (marked / "conftest.py").write_text(
-        "import pytest\n\n@pytest.fixture(params=[pytest.param(1, marks=pytest.mark.pages)])\ndef one(request):\n    pass\n"
-    )
+    (marked / "conftest.py").write_text(MARKING_CONFTEST)
     (marked / "test_by_fixture.py").write_text("def test_by_fixture(one):\n    pass\n")
 
     run = run_tests(tmp_path, "-m", "pages and not docs")
