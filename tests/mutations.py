@@ -3,17 +3,21 @@
     python -m tests.mutations --faults 40 --seed 1
 
 The core runs once under coverage, which notes which tests reach which line. Then each fault is put into a copy of the
-project: the tests of the core that reach its line run there, and if none of them fails, all tests that are not of the
-core. Lines that the core reaches only in other processes count as not reached.
+project, and the tests of the core that reach its line run there. All faults that the core misses are put into one copy,
+where the tests that are not of the core run; those that fail there run again with each fault alone, to see which one
+they notice. This goes on with the other faults until no test fails. Lines that the core reaches only in other processes
+count as not reached.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import contextlib
 import os
 import random
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -44,8 +48,13 @@ TURNED: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
     ast.In: ast.NotIn,
     ast.NotIn: ast.In,
 }
-_DATA = "MUTATIONS_COVERAGE"
-"""Variable with the file of the coverage; the process that measures has it."""
+MOST_SECONDS = 3600
+"""Of a run of tests; one that takes longer has failed."""
+NO_TEST = "the run as a whole"
+"""What fails if no test does, and the run does not succeed."""
+
+# Variables: the folder for the coverage of each process that runs tests, and the file of tests that fail.
+_COVERAGE, _FAILURES = "MUTATIONS_COVERAGE", "MUTATIONS_FAILURES"
 
 
 class Fault(NamedTuple):
@@ -94,23 +103,24 @@ def _in_place_of(node: ast.expr | ast.stmt, file: Path, text: str) -> Iterator[F
         yield Fault(file.relative_to(ROOT).as_posix(), node.lineno, node.col_offset, node.end_col_offset, text)
 
 
-def measure(data: Path) -> Mapping[tuple[str, int], set[str]]:
+def measure(folder: Path) -> Mapping[tuple[str, int], set[str]]:
     """The tests of the core that reach each line, by file and line."""
-    command = [sys.executable, "-m", "pytest", "-m", "core", "--quiet", "-p", "tests.mutations"]
-    subprocess.run(command, cwd=ROOT, env={**os.environ, _DATA: str(data)}, check=True)
-    found = coverage.CoverageData(str(data))
-    found.read()
-    return {
-        (Path(file).relative_to(ROOT).as_posix(), line): {test for test in tests if test}
-        for file in found.measured_files()
-        for line, tests in found.contexts_by_lineno(file).items()
-    }
+    command = [sys.executable, "-m", "pytest", "-m", "core", "--quiet", "-p", "tests.mutations", *_processes()]
+    subprocess.run(command, cwd=ROOT, env={**os.environ, _COVERAGE: str(folder)}, check=True)
+    reached: dict[tuple[str, int], set[str]] = {}
+    for file in folder.iterdir():
+        found = coverage.CoverageData(str(file))
+        found.read()
+        for name in found.measured_files():
+            for line, tests in found.contexts_by_lineno(name).items():
+                reached.setdefault((Path(name).relative_to(ROOT).as_posix(), line), set()).update(filter(None, tests))
+    return reached
 
 
 class _Contexts:
     """Notes which test reaches a line, as a plugin of pytest."""
 
-    def __init__(self, data: str) -> None:
+    def __init__(self, data: Path) -> None:
         folders = [str(ROOT / "python_worker" / "crucible_worker" / package) for package in PACKAGES]
         self._coverage = coverage.Coverage(data_file=data, source=folders)
         self._coverage.start()
@@ -128,26 +138,101 @@ class _Contexts:
         self._coverage.save()
 
 
+class _Failures:
+    """Writes the ids of tests that fail, a line each, as a plugin of pytest."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            with self._file.open("a") as file:
+                file.write(f"{report.nodeid}\n")
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Measure, in the process that is asked to."""
-    if data := os.environ.get(_DATA):
-        config.pluginmanager.register(_Contexts(data))
+    """In each process that runs tests, measure; in the one that collects their reports, write what failed."""
+    process = os.environ.get("PYTEST_XDIST_WORKER")
+    if process and (folder := os.environ.get(_COVERAGE)):
+        config.pluginmanager.register(_Contexts(Path(folder, process)))
+    elif not process and (file := os.environ.get(_FAILURES)):
+        config.pluginmanager.register(_Failures(Path(file)))
 
 
-def fails(root: Path, options: Sequence[str]) -> bool:
-    """Whether tests of a copy of the project fail."""
+def failing(root: Path, options: Sequence[str]) -> list[str]:
+    """The tests of a copy of the project that fail, by their ids; `NO_TEST` if none could be run, or they hang."""
+    failures = root / "failures.txt"
+    failures.write_text("")
     paths = os.pathsep.join([str(root / "bridge"), str(root / "python_worker")])
-    command = [sys.executable, "-m", "pytest", "--quiet", "--exitfirst", "-p", "no:cacheprovider", *options]
-    run = subprocess.run(
-        command,
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pytest", "--quiet", "-p", "tests.mutations", "-p", "no:cacheprovider", *options],
         cwd=root,
-        env={**os.environ, "PYTHONPATH": paths},
+        env={**os.environ, "PYTHONPATH": paths, _FAILURES: str(failures)},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         stdin=subprocess.DEVNULL,
-        check=False,
+        start_new_session=True,
     )
-    return run.returncode not in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED)
+    try:
+        ended = process.wait(MOST_SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        ended = process.wait()
+    failed = list(dict.fromkeys(failures.read_text().splitlines()))
+    return failed or ([] if ended in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) else [NO_TEST])
+
+
+def missed_by_core(faults: Sequence[Fault], folder: Path) -> list[Fault]:
+    """Those that no test of the core notices; prints a line for each fault."""
+    measured = folder / "coverage"
+    measured.mkdir()
+    reached, missed = measure(measured), []
+    for fault in faults:
+        tests, began = sorted(reached.get((fault.file, fault.line), ())), time.monotonic()
+        with _copy(folder, [fault]) as root:
+            noticed = bool(tests) and failing(root, ["-m", "core", "--exitfirst", *_processes(), *tests])
+        if not noticed:
+            missed.append(fault)
+        what = "core" if noticed else "not core"
+        print(f"{what:8} {len(tests):4} tests {time.monotonic() - began:5.0f} s  {fault}", flush=True)
+    return missed
+
+
+def noticed_by_others(faults: Sequence[Fault], folder: Path) -> list[Fault]:
+    """Those that a test outside the core notices; prints a line for each."""
+    others = ["-m", " and ".join(f"not {mark}" for mark in ("core", *SEPARATE)), *_processes()]
+    left, noticed = list(faults), []
+    while left:
+        with _copy(folder, left) as root:
+            failed = [test for test in failing(root, others) if test != NO_TEST]
+        found = []
+        for fault in left if failed else ():
+            with _copy(folder, [fault]) as root:
+                if tests := failing(root, failed):
+                    found.append(fault)
+                    print(f"others   {tests[0]}  {fault}", flush=True)
+        if not found:
+            break
+        noticed += found
+        left = [fault for fault in left if fault not in found]
+    return noticed
+
+
+@contextlib.contextmanager
+def _copy(folder: Path, faults: Sequence[Fault]) -> Iterator[Path]:
+    """A copy of the project with some faults."""
+    root = folder / "project"
+    shutil.copytree(ROOT, root, ignore=LEFT_OUT)
+    try:
+        for fault in faults:
+            fault.put(root)
+        yield root
+    finally:
+        shutil.rmtree(root)
+
+
+def _processes() -> list[str]:
+    return [f"--numprocesses={os.cpu_count()}", "--dist=worksteal"]
 
 
 def main() -> None:
@@ -157,31 +242,25 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--core-alone", action="store_true", help="do not run the other tests on what the core misses")
     options = parser.parse_args()
-    others = ["-m", " and ".join(f"not {mark}" for mark in ("core", *SEPARATE)), f"--numprocesses={os.cpu_count()}"]
-    caught = {"core": 0, "others": 0}
-    with tempfile.TemporaryDirectory(prefix="mutations-") as folder:
-        reached = measure(Path(folder, "coverage"))
-        files = [
-            file
-            for package in PACKAGES
-            for file in sorted((ROOT / "python_worker" / "crucible_worker" / package).rglob("*.py"))
-        ]
-        candidates = [fault for file in files for fault in faults_of(file)]
-        for number, fault in enumerate(random.Random(options.seed).sample(candidates, options.faults)):
-            root = Path(folder, str(number))
-            shutil.copytree(ROOT, root, ignore=LEFT_OUT)
-            fault.put(root)
-            tests, began = sorted(reached.get((fault.file, fault.line), ())), time.monotonic()
-            if tests and fails(root, ["-m", "core", *tests]):
-                found = "core"
-            elif not options.core_alone and fails(root, others):
-                found = "others"
-            else:
-                found = "missed"
-            if found in caught:
-                caught[found] += 1
-            print(f"{found:7} {len(tests):4} tests {time.monotonic() - began:6.0f} s  {fault}", flush=True)
-    print(f"the core catches {caught['core']} of the {sum(caught.values())} faults that any test catches")
+    files = [
+        file
+        for package in PACKAGES
+        for file in sorted((ROOT / "python_worker" / "crucible_worker" / package).rglob("*.py"))
+    ]
+    candidates = [fault for file in files for fault in faults_of(file)]
+    # Two in one line would stand in each other's way.
+    lines = {
+        (fault.file, fault.line): fault for fault in random.Random(options.seed).sample(candidates, len(candidates))
+    }
+    faults = list(lines.values())[: options.faults]
+    with tempfile.TemporaryDirectory(prefix="mutations-") as name:
+        missed = missed_by_core(faults, Path(name))
+        core = len(faults) - len(missed)
+        if options.core_alone:
+            print(f"the core catches {core} of {len(faults)} faults")
+        else:
+            both = core + len(noticed_by_others(missed, Path(name)))
+            print(f"the core catches {core} of the {both} faults that any test catches, of {len(faults)}")
 
 
 if __name__ == "__main__":

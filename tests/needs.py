@@ -2,6 +2,7 @@
 
     torch = pytest.importorskip("torch", reason=needs.MISSING["torch"])
     compiler = needs.program("cc")
+    needs.modules("torch", "transformers")
     pytestmark = needs.installed("torch", "accelerate")
     pytest.skip(needs.MISSING["faketime"])
 
@@ -29,6 +30,7 @@ __all__ = [
     "RECORDING",
     "ROOT",
     "installed",
+    "modules",
     "program",
 ]
 
@@ -95,3 +97,10 @@ def installed(*modules: str) -> pytest.MarkDecorator:
     """A mark of tests that need libraries, but import none."""
     missing = [MISSING[module] for module in modules if importlib.util.find_spec(module) is None]
     return pytest.mark.skipif(bool(missing), reason="".join(missing[:1]))
+
+
+def modules(*names: str) -> None:
+    """Skip the test module that calls this if one is not installed; imports none, which may take seconds."""
+    for name in names:
+        if importlib.util.find_spec(name) is None:
+            pytest.skip(MISSING[name], allow_module_level=True)

@@ -19,7 +19,7 @@ from tests.robustness.replicas_kit import replicas
 from tests.service.evaluation_kit import numbered
 from tests.service.serving import serving
 
-pytest.importorskip("aiohttp", reason=needs.MISSING["aiohttp"])
+needs.modules("aiohttp")
 
 SAMPLES = 12
 SECONDS = 120.0

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 
-import pytest
-
 import crucible_bridge
 from crucible_bridge.client import Bridge
 from crucible_bridge.types import EvaluationState, Limits, SamplingParams
@@ -16,7 +14,7 @@ from tests.service.evaluation_kit import numbered
 from tests.service.openai_kit import Reply, Request, ScriptedServer, shout
 from tests.service.serving import serving
 
-pytest.importorskip("aiohttp", reason=needs.MISSING["aiohttp"])
+needs.modules("aiohttp")
 
 OWNER_SECONDS = 0.05
 """After a cancel was sent to the owner of an evaluation: no request from then on."""

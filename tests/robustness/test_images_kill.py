@@ -9,8 +9,6 @@ import contextlib
 import hashlib
 from pathlib import Path
 
-import pytest
-
 import crucible_bridge
 from crucible_bridge.client.evaluation import request_of
 from crucible_bridge.errors import Unavailable
@@ -21,7 +19,7 @@ from tests.robustness.harness import until
 from tests.service.openai_kit import Reply, Request, ScriptedServer, answer
 from tests.service.serving import serving
 
-pytest.importorskip("aiohttp", reason=needs.MISSING["aiohttp"])
+needs.modules("aiohttp")
 
 COUNT = 200
 WAIT_SECONDS = 60.0

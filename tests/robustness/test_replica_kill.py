@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
 import crucible_bridge
 from crucible_bridge.client.evaluation import request_of
 from crucible_bridge.events import EventKind
@@ -16,7 +14,7 @@ from tests.robustness.replicas_kit import WAIT_SECONDS, replicas
 from tests.service.evaluation_kit import numbered
 from tests.service.serving import serving
 
-pytest.importorskip("aiohttp", reason=needs.MISSING["aiohttp"])
+needs.modules("aiohttp")
 
 SAMPLES = 1_200
 CONCURRENCY = 48

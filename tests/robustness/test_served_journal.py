@@ -27,7 +27,7 @@ from crucible_worker.runs.journal.schema import JOURNAL_FILE
 from tests import needs
 from tests.service.openai_kit import ScriptedServer, answer, refusal, worker_on
 
-pytest.importorskip("aiohttp", reason=needs.MISSING["aiohttp"])
+needs.modules("aiohttp")
 
 JOURNALS = Path(__file__).parent.parent / "cases" / "journals"
 DONE = 4

@@ -16,8 +16,7 @@ from crucible_worker.embedded import registry
 from tests import needs
 from tests.service.hub_server import COMMIT, REPO_ID, hub
 
-pytest.importorskip("torch", reason=needs.MISSING["torch"])
-pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
+needs.modules("torch", "transformers")
 
 CACHED = "0123456789abcdef0123456789abcdef01234567"
 CHECKPOINT = registry.path("arithmetic@600")

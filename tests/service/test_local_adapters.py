@@ -17,7 +17,7 @@ from tests import needs
 from tests.tables import rows
 
 torch = pytest.importorskip("torch", reason=needs.MISSING["torch"])
-peft = pytest.importorskip("peft", reason=needs.MISSING["peft"])
+needs.modules("peft")
 safetensors = pytest.importorskip("safetensors.torch", reason=needs.MISSING["safetensors"])
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
@@ -39,6 +39,8 @@ def base_model(dtype="float32"):
 
 def save_adapter(directory, *, zero=False, **options):
     """Save an adapter with random weights, or one that changes nothing; the model that peft makes of it, merged."""
+    import peft
+
     torch.manual_seed(7)
     config = peft.LoraConfig(r=4, lora_alpha=8, task_type="CAUSAL_LM", **options)
     adapted = peft.get_peft_model(base_model(), config)

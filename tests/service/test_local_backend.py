@@ -28,8 +28,7 @@ from crucible_worker.runs.transcripts import Transcript
 from tests import needs
 from tests.tables import rows
 
-pytest.importorskip("torch", reason=needs.MISSING["torch"])
-pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
+needs.modules("torch", "transformers")
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 CHECKPOINTS = registry.path("arithmetic@600").parent

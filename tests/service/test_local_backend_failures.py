@@ -20,8 +20,7 @@ from crucible_worker.embedded import registry
 from tests import needs
 from tests.service.processes_kit import DRAIN_SECONDS, WAIT_SECONDS, hosts_of, runs, serving, wait_until
 
-pytest.importorskip("torch", reason=needs.MISSING["torch"])
-pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
+needs.modules("torch", "transformers")
 
 CHECKPOINT = registry.path("arithmetic@600")
 MODEL = LocalModel(CHECKPOINT.name)

@@ -30,8 +30,7 @@ from tests.service.evaluation_kit import samples_of
 from tests.service.server_kit import settings_for
 from tests.tables import rows
 
-pytest.importorskip("torch", reason=needs.MISSING["torch"])
-pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
+needs.modules("torch", "transformers")
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TOLERANCE = 1e-5

@@ -16,7 +16,7 @@ from crucible_worker.rendering import render_prompt, render_supervised
 from tests import needs
 
 torch = pytest.importorskip("torch", reason=needs.MISSING["torch"])
-pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
+needs.modules("transformers")
 pytestmark = [
     pytest.mark.asyncio(loop_scope="module"),
     pytest.mark.cuda,

@@ -29,8 +29,7 @@ from tests.service.processes_kit import (
     wait_until,
 )
 
-pytest.importorskip("torch", reason=needs.MISSING["torch"])
-pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
+needs.modules("torch", "transformers")
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 LIMITS = WorkerLimits(max_rendering_seconds=5.0, max_rendering_bytes=256 * 1024 * 1024, max_rendered_chars=10_000)

@@ -20,7 +20,7 @@ from crucible_worker.embedded import registry
 from tests import needs
 
 torch = pytest.importorskip("torch", reason=needs.MISSING["torch"])
-pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
+needs.modules("transformers")
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 WEIGHTS = "model.safetensors"

@@ -16,8 +16,7 @@ from crucible_worker.embedded import registry
 from crucible_worker.limits import WorkerLimits
 from tests import needs
 
-pytest.importorskip("torch", reason=needs.MISSING["torch"])
-pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
+needs.modules("torch", "transformers")
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 GREEDY = SamplingParams(max_tokens=8)

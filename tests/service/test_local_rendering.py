@@ -25,8 +25,7 @@ from tests import needs
 from tests.tables import rows
 from tests.unit.rendering.tokenizers_made import SPECIAL, HeldTokenizer, byte_tokenizer, inputs_of
 
-pytest.importorskip("torch", reason=needs.MISSING["torch"])
-pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
+needs.modules("torch", "transformers")
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TURNS = Conversation((ChatMessage("user", "1+1?"), ChatMessage("assistant", "2"), ChatMessage("user", "2+2?")))

@@ -17,8 +17,7 @@ from tests import needs
 from tests.robustness.harness import until
 from tests.service.processes_kit import hosts_of
 
-pytest.importorskip("torch", reason=needs.MISSING["torch"])
-pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
+needs.modules("torch", "transformers")
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 SUMS = [[4, 5, 13, 6, 7, 14], [5, 5, 13, 6, 8, 14], [9, 5, 13, 4, 7, 14], [3, 8, 13, 6, 7, 14]]

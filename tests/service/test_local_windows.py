@@ -31,8 +31,7 @@ from tests import needs
 from tests.service.evaluation_kit import samples_of
 from tests.service.server_kit import settings_for
 
-pytest.importorskip("torch", reason=needs.MISSING["torch"])
-pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
+needs.modules("torch", "transformers")
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 CHECKPOINTS = registry.path("arithmetic@600").parent

@@ -7,8 +7,6 @@ import hashlib
 import os
 import signal
 
-import pytest
-
 import crucible_bridge
 from crucible_bridge.types import EvaluationState, InstalledModel, Sample, Verdict
 from crucible_worker.config import Settings
@@ -23,7 +21,7 @@ from tests.service.managed_kit import PARAMS, PROGRAMS, fake, members, save, sav
 from tests.service.processes_kit import children, serving, wait_until
 from tests.tables import rows
 
-pytest.importorskip("aiohttp", reason=needs.MISSING["aiohttp"])
+needs.modules("aiohttp")
 
 SWAPS = 50
 """Of each program."""

@@ -30,7 +30,7 @@ from tests.service.managed_kit import (
 from tests.service.processes_kit import runs
 from tests.tables import rows
 
-pytest.importorskip("aiohttp", reason=needs.MISSING["aiohttp"])
+needs.modules("aiohttp")
 
 
 def pids(backend):

@@ -16,7 +16,7 @@ from tests import needs
 from tests.service.openai_kit import KEY, Fault, Reply, Request, answer, key_file, refusal, remote, shout
 from tests.tables import rows
 
-pytest.importorskip("aiohttp", reason=needs.MISSING["aiohttp"])
+needs.modules("aiohttp")
 
 pytestmark = pytest.mark.core
 

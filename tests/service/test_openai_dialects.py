@@ -28,7 +28,7 @@ from tests import needs
 from tests.service.openai_kit import Reply, Request, ScriptedServer, answer, remote, shout, worker_on
 from tests.tables import rows
 
-pytest.importorskip("aiohttp", reason=needs.MISSING["aiohttp"])
+needs.modules("aiohttp")
 
 PARAMS = SamplingParams(max_tokens=4)
 MODEL = OpenAIModel("s", "m")

@@ -42,7 +42,7 @@ from tests.service.openai_kit import (
     worker_on,
 )
 
-pytest.importorskip("aiohttp", reason=needs.MISSING["aiohttp"])
+needs.modules("aiohttp")
 
 PARAMS = SamplingParams(max_tokens=8)
 MODEL = "openai:s/org/name"

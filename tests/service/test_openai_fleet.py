@@ -21,7 +21,7 @@ from tests.robustness.harness import until
 from tests.service.openai_kit import Fault, Reply, Request, ScriptedServer, answer, key_file, refusal, shout
 from tests.tables import rows
 
-pytest.importorskip("aiohttp", reason=needs.MISSING["aiohttp"])
+needs.modules("aiohttp")
 
 PARAMS = SamplingParams(max_tokens=4)
 

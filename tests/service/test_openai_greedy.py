@@ -8,7 +8,7 @@ from tests import needs
 from tests.service.evaluation_kit import samples_of
 from tests.service.openai_kit import Reply, ScriptedServer, answer, worker_on
 
-pytest.importorskip("aiohttp", reason=needs.MISSING["aiohttp"])
+needs.modules("aiohttp")
 
 TOKENS = [5, 6, 7, 8]
 

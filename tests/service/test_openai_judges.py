@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
-
 from crucible_bridge.errors import Code
 from crucible_bridge.types import RubricCriterion, RubricItem, Verdict
 from tests import needs
@@ -14,7 +12,7 @@ from tests.service.evaluation_kit import refused
 from tests.service.openai_kit import Reply, Request, ScriptedServer, answer, refusal, worker_on
 from tests.unit.grading.judge.gullible import HONEST, Gullible, injections
 
-pytest.importorskip("aiohttp", reason=needs.MISSING["aiohttp"])
+needs.modules("aiohttp")
 
 MODEL = "openai:s/org/judge"
 CRITERIA = [RubricCriterion(name="correct", description="Is it right?")]

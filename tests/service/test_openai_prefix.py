@@ -2,8 +2,6 @@
 
 import contextlib
 
-import pytest
-
 import crucible_bridge
 from crucible_bridge.types import EvaluatorSpec, Limits, SamplingParams
 from crucible_worker.backends.openai.servers import OpenAIServer
@@ -13,7 +11,7 @@ from tests import needs
 from tests.service.evaluation_kit import numbered
 from tests.service.openai_kit import Reply, Request, ScriptedServer, answer
 
-pytest.importorskip("aiohttp", reason=needs.MISSING["aiohttp"])
+needs.modules("aiohttp")
 
 PROMPTS = 60
 ANSWERS = 8

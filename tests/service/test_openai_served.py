@@ -47,7 +47,7 @@ from tests.service.openai_kit import (
 )
 from tests.tables import rows
 
-pytest.importorskip("aiohttp", reason=needs.MISSING["aiohttp"])
+needs.modules("aiohttp")
 
 PARAMS = SamplingParams(max_tokens=4)
 STANDARD = {"max_tokens", "temperature", "model", "prompt", "messages"}

@@ -19,7 +19,7 @@ from tests import needs
 from tests.service.evaluation_kit import state_of
 from tests.service.openai_kit import Reply, Request, Script, ScriptedServer, answer, worker_on
 
-pytest.importorskip("aiohttp", reason=needs.MISSING["aiohttp"])
+needs.modules("aiohttp")
 
 SWAPS = 100
 

@@ -27,7 +27,7 @@ from tests import needs
 from tests.service.openai_kit import KEY, Fault, Reply, Request, answer, key_file, refusal, remote, shout
 from tests.tables import rows
 
-pytest.importorskip("aiohttp", reason=needs.MISSING["aiohttp"])
+needs.modules("aiohttp")
 
 PARAMS = SamplingParams(max_tokens=4)
 CREDENTIALS = f"Basic {base64.b64encode(b'user:pass word').decode()}"

@@ -31,7 +31,7 @@ from tests import needs
 from tests.service.evaluation_kit import accuracy, asked, numbered
 from tests.service.openai_kit import Fault, Reply, Request, ScriptedServer, answer, continued, refusal, worker_on
 
-pytest.importorskip("aiohttp", reason=needs.MISSING["aiohttp"])
+needs.modules("aiohttp")
 
 COUNT = 24
 BUSY = refusal(503)

@@ -25,8 +25,7 @@ from tests.service.models_kit import fields, reasons
 from tests.tables import rows
 from tests.unit.rendering.tokenizers_made import SPECIAL, byte_tokenizer, inputs_of
 
-pytest.importorskip("torch", reason=needs.MISSING["torch"])
-pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
+needs.modules("torch", "transformers")
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 CHATML = (

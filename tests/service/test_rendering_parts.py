@@ -29,8 +29,7 @@ from tests import needs
 from tests.tables import rows
 from tests.unit.rendering.tokenizers_made import byte_tokenizer, inputs_of
 
-pytest.importorskip("torch", reason=needs.MISSING["torch"])
-pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
+needs.modules("torch", "transformers")
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 VISION = (

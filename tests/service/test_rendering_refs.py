@@ -14,7 +14,7 @@ from crucible_worker.server import Worker
 from tests import needs
 from tests.service.test_rendering_parts import CALLED, IMAGE, VISION, chunks, shown, split, vision_tokenizer
 
-pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
+needs.modules("transformers")
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
 TINKER = "tinker://run/sampler_weights/final"

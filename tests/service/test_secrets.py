@@ -15,7 +15,7 @@ from tests.service.evaluation_kit import log_of, numbered, samples_of
 from tests.service.openai_kit import KEY, Fault, Reply, Request, ScriptedServer, answer, key_file, refusal, shout
 from tests.service.serving import Serving, serving
 
-pytest.importorskip("aiohttp", reason=needs.MISSING["aiohttp"])
+needs.modules("aiohttp")
 
 TOKEN = "canary-51d0a7c3e9"
 """What callers of the worker show."""

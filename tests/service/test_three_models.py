@@ -30,9 +30,7 @@ from tests.service.openai_kit import Reply, Request, ScriptedServer, answer, ref
 from tests.service.test_one_line_each import JUDGE_URL, LINES, judged
 from tests.tables import rows
 
-pytest.importorskip("torch", reason=needs.MISSING["torch"])
-pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
-pytest.importorskip("aiohttp", reason=needs.MISSING["aiohttp"])
+needs.modules("torch", "transformers", "aiohttp")
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 TEMPLATE = (

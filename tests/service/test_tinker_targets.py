@@ -28,7 +28,7 @@ from tests.service.tinker_kit import (
 )
 from tests.tables import rows
 
-pytest.importorskip("torch", reason=needs.MISSING["torch"])
+needs.modules("torch")
 
 PROMPT = ModelInput.of([5, 6, 7])
 LONG = list(range(5, 25))

@@ -40,7 +40,7 @@ from tests import needs
 from tests.service.evaluation_kit import accuracy, asked, nll, numbered, rig, samples_of
 from tests.service.openai_kit import Fault, Reply, Request, ScriptedServer, answer, refusal, worker_on
 
-pytest.importorskip("aiohttp", reason=needs.MISSING["aiohttp"])
+needs.modules("aiohttp")
 
 PARAMS = SamplingParams(max_tokens=8)
 MODEL = "openai:s/m"

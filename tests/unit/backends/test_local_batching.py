@@ -12,7 +12,7 @@ from tests import needs
 from tests.unit.backends.conftest import ARCHITECTURES
 
 torch = pytest.importorskip("torch", reason=needs.MISSING["torch"])
-pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
+needs.modules("transformers")
 
 from crucible_worker.backends.local.host import scheduler as scheduling  # noqa: E402 (needs torch)
 from crucible_worker.backends.local.host.scoring import POSITIONS_AT_ONCE, sequences  # noqa: E402

@@ -9,7 +9,7 @@ from crucible_worker.embedded import registry
 from tests import needs
 
 torch = pytest.importorskip("torch", reason=needs.MISSING["torch"])
-pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
+needs.modules("transformers")
 
 from crucible_worker.backends.local.host import loading  # noqa: E402 (needs torch)
 

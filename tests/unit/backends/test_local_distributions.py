@@ -18,7 +18,7 @@ from tests import needs
 from tests.unit.backends.conftest import ARCHITECTURES
 
 torch = pytest.importorskip("torch", reason=needs.MISSING["torch"])
-pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
+needs.modules("transformers")
 
 from crucible_worker.backends.local.host.distributions import likeliest  # noqa: E402 (needs torch)
 from tests.unit.backends.local_scheduler import Run  # noqa: E402

@@ -11,7 +11,7 @@ from crucible_worker.limits import WorkerLimits
 from tests import needs
 
 torch = pytest.importorskip("torch", reason=needs.MISSING["torch"])
-pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
+needs.modules("transformers")
 
 from crucible_worker.backends.local.arrays import tokens_to_bytes  # noqa: E402 (needs torch)
 from crucible_worker.backends.local.host import engine as engines  # noqa: E402

@@ -9,7 +9,7 @@ from crucible_bridge.errors import FailedPrecondition
 from tests import needs
 
 torch = pytest.importorskip("torch", reason=needs.MISSING["torch"])
-pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
+needs.modules("transformers")
 
 from safetensors.torch import load_file, save_file  # noqa: E402 (needs torch)
 

@@ -12,7 +12,7 @@ from tests.tables import rows
 
 torch = pytest.importorskip("torch", reason=needs.MISSING["torch"])
 safetensors = pytest.importorskip("safetensors.torch", reason=needs.MISSING["safetensors"])
-pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
+needs.modules("transformers")
 
 from crucible_worker.backends.local.host import sizes  # noqa: E402 (needs torch)
 

@@ -16,7 +16,7 @@ from tests import needs
 from tests.tables import rows
 from tests.unit.rendering.tokenizers_made import SPECIAL, byte_tokenizer
 
-pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
+needs.modules("transformers")
 
 CHATML = (
     "{{ bos_token }}{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"

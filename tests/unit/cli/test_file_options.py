@@ -1,5 +1,6 @@
 """The table [evaluate] of a file that --config names."""
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,7 @@ def _file(folder: Path, text: str) -> str:
     return f"--config={folder / 'my.toml'}"
 
 
+@functools.cache
 def _values() -> dict[str, tuple[str, str]]:
     """By option, a value in TOML."""
     texts = {"int": "7", "integer": "7", "float": "0.5", "path": '"some/where"', "boolean": "true"}

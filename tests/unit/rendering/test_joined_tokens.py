@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import pytest
 
 from crucible_bridge.types import ChatMessage, Sample
 from crucible_worker.rendering import render_supervised
@@ -20,7 +19,7 @@ from tests import needs
 from tests.tables import rows
 from tests.unit.rendering.tokenizers_made import HeldTokenizer
 
-pytest.importorskip("transformers", reason=needs.MISSING["transformers"])
+needs.modules("transformers")
 
 FACTS = (
     ("What is the capital of France?", ("Rome", "Paris", "Oslo", "Bern"), 1),
