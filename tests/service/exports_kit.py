@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
 from crucible_bridge.types import EvaluatorSpec, SamplingParams
 from crucible_worker.testing import ScriptedModel, run_worker
+from tests import commands
 from tests.robustness.harness import until
 
 LOG_SECONDS = 60.0
@@ -33,11 +32,8 @@ class Result(NamedTuple):
 
 async def exported(*arguments: str | Path) -> Result:
     """`crucible-worker export`, run in a process of its own."""
-    command = [sys.executable, "-m", "crucible_worker", "export", *map(str, arguments)]
-    process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    out, err = await process.communicate()
-    assert process.returncode is not None
-    return Result(process.returncode, out.decode(), err.decode())
+    done = await asyncio.to_thread(commands.run, "export", *arguments)
+    return Result(done.returncode, done.stdout, done.stderr)
 
 
 async def evaluate_into(folder: Path, ids: tuple[str, ...] = ("e",), *, log_dir: Path | None = None) -> Path:

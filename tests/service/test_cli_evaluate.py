@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
+from tests import commands
 from tests.service.processes_kit import serving
 
 MODEL = "embedded:arithmetic@600"
 
 
 def _run(*arguments: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
-    command = [sys.executable, "-m", "crucible_worker", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=cwd)
+    return commands.run(*arguments, cwd=cwd)
 
 
 def _evaluate(*arguments: str, cwd: Path, models: Sequence[str] = (MODEL,)) -> "subprocess.CompletedProcess[str]":

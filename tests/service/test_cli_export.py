@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import subprocess
+import sys
 import zipfile
 from pathlib import Path
 
@@ -119,7 +123,7 @@ async def test_what_is_wrong_is_named_as_it_was_typed(
     assert [path for path in place.rglob("*") if path.is_file()] == []
 
 
-async def test_without_pyarrow_the_extra_is_named(state_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+async def test_without_pyarrow_the_extra_is_named(state_dir: Path, tmp_path: Path):
     """The message says what to install, before anything is read."""
     (tmp_path / "hidden").mkdir()
     (tmp_path / "hidden" / "sitecustomize.py").write_text(
@@ -127,11 +131,16 @@ async def test_without_pyarrow_the_extra_is_named(state_dir: Path, tmp_path: Pat
         "find = util.find_spec\n"
         "util.find_spec = lambda name, *rest: None if name == 'pyarrow' else find(name, *rest)\n"
     )
-    monkeypatch.setenv("PYTHONPATH", str(tmp_path / "hidden"))
+    command = [sys.executable, "-m", "crucible_worker", "export", "e", "--format=parquet"]
+    result = await asyncio.to_thread(
+        subprocess.run,
+        [*command, f"--output={tmp_path / 'out'}", f"--state-dir={state_dir}"],
+        env={**os.environ, "PYTHONPATH": str(tmp_path / "hidden")},
+        capture_output=True,
+        text=True,
+    )
 
-    result = await exported("e", "--format", "parquet", "--output", tmp_path / "out", "--state-dir", state_dir)
-
-    assert result.exit_code == 2
+    assert result.returncode == 2
     assert "--format parquet needs pyarrow: pip install 'crucible-bridge[datasets]'" in result.stderr
 
 

@@ -15,6 +15,7 @@ import typer.main
 
 from crucible_worker.cli import app
 from crucible_worker.embedded import registry
+from tests import commands
 from tests.service.processes_kit import wait_until
 from tests.tables import rows
 
@@ -40,15 +41,7 @@ def _environment(cwd: Path) -> dict[str, str]:
 
 
 def _follow(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        _command(*arguments),
-        cwd=cwd,
-        env=_environment(cwd),
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
+    return commands.run("follow", *arguments, cwd=cwd, env=_environment(cwd), seconds=SECONDS)
 
 
 def test_a_run_is_followed_until_it_is_idle(tmp_path: Path):
@@ -237,6 +230,8 @@ def test_a_checkpoint_that_was_refused_is_told_again(tmp_path: Path):
     path.mkdir(parents=True)
     (path / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "acme/base"}')
     (path / "adapter_model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")
+    for written in (*path.iterdir(), path):
+        os.utime(written, (0, 0))  # long ago
     ended = _follow("mine", *WHAT, "--exit-when-idle=0.5", cwd=tmp_path)
     assert "checkpoint-10: skipped: " in ended.stderr
     assert "--base-model local:PATH" in ended.stderr

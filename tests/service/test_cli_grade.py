@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from tests import commands
 from tests.service.grading_kit import HARD, alive, processes_below
 
 KEYS = {"id", "verdict", "score", "method", "reason", "extracted", "micros"}
@@ -32,7 +33,7 @@ def grade(folder: Path, records: list[Any], *arguments: str) -> subprocess.Compl
     named = {argument.partition("=")[0] for argument in arguments}
     defaults = {"--input": folder / "pairs.jsonl", "--output": folder / "graded.jsonl"}
     files = [f"{option}={path}" for option, path in defaults.items() if option not in named]
-    return subprocess.run(command(*files, *arguments), capture_output=True, text=True, timeout=60)
+    return commands.run("grade", "--processes=2", *files, *arguments, seconds=60)
 
 
 def graded(folder: Path) -> list[dict[str, Any]]:
@@ -254,7 +255,9 @@ def test_what_is_not_utf_8_is_graded_and_told(tmp_path: Path):
 
 def test_a_pipe_is_written_as_it_is(tmp_path: Path):
     """What is no file cannot be replaced by one."""
-    done = grade(tmp_path, [{"id": "a", "gold": "1", "pred": "1"}], "--output=/dev/stdout", "--json")
+    (tmp_path / "pairs.jsonl").write_text('{"id": "a", "gold": "1", "pred": "1"}\n')
+    files = (f"--input={tmp_path / 'pairs.jsonl'}", "--output=/dev/stdout")
+    done = subprocess.run(command(*files, "--json"), capture_output=True, text=True, timeout=60)
 
     first, second = done.stdout.splitlines()
     assert (json.loads(first)["id"], json.loads(second)["records"]) == ("a", 1)

@@ -24,7 +24,7 @@ import crucible_bridge
 from crucible_worker.cli import app
 from crucible_worker.cli.checks import run_checks
 from crucible_worker.config import Settings
-from tests import needs
+from tests import commands, needs
 from tests.service.server_kit import Rig, serving, settings_for, token_file
 from tests.service.serving import SECONDS
 from tests.service.serving import serving as serving_process
@@ -295,6 +295,5 @@ async def test_a_worker_that_stands_still_is_not_healthy(tmp_path: Path):
 
 def typed(*arguments: str) -> subprocess.CompletedProcess[str]:
     """The command in a process of its own, as a supervisor runs it."""
-    command = [sys.executable, "-m", "crucible_worker", "health", *arguments]
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CRUCIBLE_")}
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, env=environment)
+    return commands.run("health", *arguments, env=environment, seconds=60)

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 
 from crucible_bridge.types import LoggedMetrics
 from crucible_worker.testing import run_worker
+from tests import commands
 
 COMMAND = (
-    *(sys.executable, "-m", "crucible_worker", "evaluate", "--model", "embedded:arithmetic@600"),
+    *("evaluate", "--model", "embedded:arithmetic@600"),
     *("--data", "builtin:arithmetic", "--evaluator", "nll", "--samples", "2"),
 )
 
 
 def evaluated(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
     """The command, in a process of its own."""
-    return subprocess.run([*COMMAND, *map(str, arguments)], capture_output=True, text=True, check=False)
+    return commands.run(*COMMAND, *arguments)
 
 
 async def test_evaluate_ends_when_its_metrics_are_logged(tmp_path: Path):

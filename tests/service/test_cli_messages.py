@@ -14,7 +14,7 @@ import pytest
 
 from crucible_bridge.errors import FailedPrecondition
 from crucible_worker.backends.local.devices import refuse_absent_cuda
-from tests import needs
+from tests import commands, needs
 
 MODEL = "--model embedded:arithmetic@600"
 DATA = "--data builtin:arithmetic"
@@ -282,8 +282,7 @@ def _typed(words: Sequence[str], folder: Path, without: str = "") -> "subprocess
     environment.pop(without, None)
     # The hub is never queried: nothing listens there.
     environment["HF_ENDPOINT"] = "http://127.0.0.1:9"
-    command = [sys.executable, "-m", "crucible_worker", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, cwd=folder, env=environment)
+    return commands.run(*words, cwd=folder, env=environment)
 
 
 def _absent_cuda(device: str) -> str:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
-from asyncio.subprocess import PIPE
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from crucible_bridge.client import Tls
 from crucible_bridge.types import BuiltinDataset, Dataset
 from crucible_worker.config import Settings
 from crucible_worker.server import Worker
+from tests import commands
 from tests.service.server_kit import token_file
 
 TOKEN = "t0ken-of-a-worker"
@@ -58,11 +57,8 @@ async def guarded(tmp_path: Path) -> AsyncIterator[list[str]]:
 
 async def typed(*arguments: str) -> tuple[int | None, str, str]:
     """Exit code and output of a command; in a process of its own, as the worker is in this one."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "crucible_worker", *arguments, "--json", stdout=PIPE, stderr=PIPE
-    )
-    output, errors = await process.communicate()
-    return process.returncode, output.decode(), errors.decode()
+    done = await asyncio.to_thread(commands.run, *arguments, "--json")
+    return done.returncode, done.stdout, done.stderr
 
 
 async def test_a_worker_with_a_token_and_tls_is_reached(guarded: list[str]):

@@ -18,6 +18,7 @@ import pytest
 
 from crucible_bridge.types import EvaluationState, EvaluatorSpec, Limits, Sample, SamplingParams
 from crucible_worker.testing import RunningWorker, ScriptedModel, run_worker
+from tests import commands
 from tests.service.evaluation_kit import HeldModel
 
 SAMPLES = [Sample(id=f"s{n}", input=f"in {n}", targets=("IN 1" if n % 2 else "IN 0",)) for n in range(4)]
@@ -37,18 +38,8 @@ class Result(NamedTuple):
 
 async def run(*words: str) -> Result:
     """Run a command in a process of its own, as people do."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "crucible_worker",
-        *words,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
-    out, err = await process.communicate()
-    assert process.returncode is not None
-    return Result(process.returncode, out.decode(), err.decode())
+    done = await asyncio.to_thread(commands.run, *words)
+    return Result(done.returncode, done.stdout, done.stderr)
 
 
 async def evaluated(worker: RunningWorker) -> None:

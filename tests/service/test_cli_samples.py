@@ -6,8 +6,6 @@ import asyncio
 import csv
 import io
 import json
-import subprocess
-import sys
 from typing import NamedTuple
 
 import pytest
@@ -15,6 +13,7 @@ import pytest
 from crucible_bridge.types import Record, Sample, SamplingParams
 from crucible_worker.cli.samples_csv import COLUMNS
 from crucible_worker.testing import ScriptedModel, run_worker
+from tests import commands
 
 SAMPLES = (
     Sample(id="right", input="ab", targets=("AB",), metadata={"of": "a test"}),
@@ -32,11 +31,8 @@ class Result(NamedTuple):
 
 async def shown(*arguments: str) -> Result:
     """The command, run in a process of its own."""
-    command = [sys.executable, "-m", "crucible_worker", "samples", *arguments]
-    process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    out, err = await process.communicate()
-    assert process.returncode is not None
-    return Result(process.returncode, out.decode(), err.decode())
+    done = await asyncio.to_thread(commands.run, "samples", *arguments)
+    return Result(done.returncode, done.stdout, done.stderr)
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ from crucible_bridge.suites import load_suite
 from crucible_bridge.types import EvaluationPlan
 from crucible_worker.config import Settings
 from crucible_worker.server import Worker
+from tests import commands
 
 SUITE = """
 name = "mine"
@@ -48,12 +49,12 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def _command(*arguments: str) -> Sequence[str]:
-    return [sys.executable, "-m", "crucible_worker", "evaluate", "--model=embedded:arithmetic@600", *arguments]
+def _words(*arguments: str) -> Sequence[str]:
+    return ["evaluate", "--model=embedded:arithmetic@600", *arguments]
 
 
 def _evaluate(*arguments: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(_command(*arguments), capture_output=True, text=True, timeout=120, cwd=cwd)
+    return commands.run(*_words(*arguments), cwd=cwd)
 
 
 def _told(done: "subprocess.CompletedProcess[str]") -> dict[str, dict[str, Any]]:
@@ -127,7 +128,8 @@ def test_killed_it_goes_on_under_its_id(folder: Path):
     """After SIGKILL the rest is done, then what has ended is shown as it ended; another suite is refused there."""
     (folder / "whole.toml").write_text(SUITE.replace('"jsonl:absent.jsonl"', '"builtin:arithmetic"'))
     kept = ("--suite=whole.toml", "--state-dir=state", "--id=run-7")
-    with subprocess.Popen(_command(*kept), cwd=folder, stderr=subprocess.PIPE, text=True) as process:
+    command = [sys.executable, "-m", "crucible_worker", *_words(*kept)]
+    with subprocess.Popen(command, cwd=folder, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         for line in process.stderr:
             if line.startswith("absent: ") and "to do" in line:
@@ -153,10 +155,7 @@ def test_killed_it_goes_on_under_its_id(folder: Path):
 
 def test_the_file_of_one_that_ships_is_printed(tmp_path: Path):
     """As it lies in the package, to be edited; without a name they are listed."""
-    command = [sys.executable, "-m", "crucible_worker", "suites"]
-    printed = subprocess.run([*command, "math"], capture_output=True, text=True, timeout=60, check=True)
-    listed = subprocess.run([*command, "--json"], capture_output=True, text=True, timeout=60, check=True)
-    unknown = subprocess.run([*command, "maths"], capture_output=True, text=True, timeout=60)
+    printed, listed, unknown = (commands.run("suites", word) for word in ("math", "--json", "maths"))
 
     (tmp_path / "my.toml").write_text(printed.stdout)
     mine = load_suite(tmp_path / "my.toml")

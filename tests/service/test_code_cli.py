@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from crucible_worker.cli.checks import Check, run_checks
 from crucible_worker.config import Settings
 from crucible_worker.grading.code import bubblewrap
 from crucible_worker.grading.code.images import CodeImage
+from tests import commands
 from tests.service.code_kit import needs_sandbox
 
 TEST = "assert f(1) == 1"
@@ -26,14 +26,8 @@ TEST = "assert f(1) == 1"
 def grade(folder: Path, records: list[Any], *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     """Grade programs into `graded.jsonl`."""
     (folder / "in.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
-    command = [sys.executable, "-m", "crucible_worker", "grade", "--code", f"--input={folder / 'in.jsonl'}"]
-    return subprocess.run(
-        [*command, f"--output={folder / 'graded.jsonl'}", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={**os.environ, **environment},
-    )
+    files = (f"--input={folder / 'in.jsonl'}", f"--output={folder / 'graded.jsonl'}")
+    return commands.run("grade", "--code", *files, *arguments, env={**os.environ, **environment}, seconds=60)
 
 
 def found(folder: Path, monkeypatch: pytest.MonkeyPatch, sandboxes: int | None, *images: CodeImage) -> Check:

@@ -23,7 +23,7 @@ from crucible_worker.config import Settings
 from crucible_worker.config.plans import RunPlan
 from crucible_worker.server import Worker
 from crucible_worker.testing import EventRecorder, record_events
-from tests import needs
+from tests import commands, needs
 from tests.service.trackers_kit import Point, trackio_points
 
 PROGRAM = Path(__file__).with_name("training_program.py")
@@ -105,15 +105,10 @@ async def metrics_of(bridge: Bridge, run_id: str) -> dict[int, dict[str, float]]
 async def follow_logging(run: Path, suite: str, run_id: str, logger: str, variables: dict[str, str]) -> None:
     """Run `crucible-worker follow` on a run that has ended, with a logger."""
     options = (f"--suite={suite}", f"--run-id={run_id}", f"--log-to={logger}", "--exit-when-idle=0.5")
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "crucible_worker", "follow", str(run), *options),
-        f"--state-dir={run.parent / 'state-of-follow'}",
-        env={**os.environ, **variables},
-        stdout=PIPE,
-        stderr=PIPE,
-    )
-    _, told = await process.communicate()
-    assert process.returncode == 0, told.decode()
+    state = f"--state-dir={run.parent / 'state-of-follow'}"
+    environment = {**os.environ, **variables}
+    done = await asyncio.to_thread(commands.run, "follow", run, *options, state, env=environment)
+    assert done.returncode == 0, done.stderr
 
 
 async def test_numbers_equal_those_of_evaluating_the_checkpoints_by_hand(tmp_path: Path):

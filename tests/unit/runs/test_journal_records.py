@@ -102,6 +102,8 @@ def test_samples(sample):
     """A result comes back as it was, with the columns that stand beside its record."""
     usage = usage_to_record(sample.usage)
     found = sample_from_record(sample.evaluator, sample.verdict.value, sample_to_record(sample), usage)
+    if sample.usage and sample.output_tokens == 0 and sample.usage.calls and sample.usage.output_tokens is None:
+        sample = dataclasses.replace(sample, output_tokens=None)  # no release records that now: a server reported none
     assert plain(found) == plain(sample)
 
 
