@@ -29,8 +29,6 @@ from typing import NamedTuple
 import coverage
 import pytest
 
-from tests.tiers import SEPARATE
-
 ROOT = Path(__file__).parents[1]
 LEFT_OUT = shutil.ignore_patterns(".git", ".venv*", "build", "__pycache__", ".hypothesis", "_build", "deps")
 """Of the copy, which the environment of this process runs."""
@@ -200,6 +198,8 @@ def missed_by_core(faults: Sequence[Fault], folder: Path) -> list[Fault]:
 
 def noticed_by_others(faults: Sequence[Fault], folder: Path) -> list[Fault]:
     """Those that a test outside the core notices; prints a line for each."""
+    from tests.tiers import SEPARATE  # as a plugin, this module may not import what pytest will
+
     others = ["-m", " and ".join(f"not {mark}" for mark in ("core", *SEPARATE)), *_processes()]
     left, noticed = list(faults), []
     while left:
