@@ -102,16 +102,18 @@ def _in_place_of(node: ast.expr | ast.stmt, file: Path, text: str) -> Iterator[F
 
 
 def measure(folder: Path) -> Mapping[tuple[str, int], set[str]]:
-    """The tests of the core that reach each line, by file and line."""
-    command = [sys.executable, "-m", "pytest", "-m", "core", "--quiet", "-p", "tests.mutations", *_processes()]
-    subprocess.run(command, cwd=ROOT, env={**os.environ, _COVERAGE: str(folder)}, check=True)
+    """The tests of the core that reach each line, by file and line; without those that fail when they are measured."""
+    measured = folder / "coverage"
+    measured.mkdir()
+    failed = set(_run(ROOT, ["-m", "core", *_processes()], folder / "failures", {_COVERAGE: str(measured)}))
     reached: dict[tuple[str, int], set[str]] = {}
-    for file in folder.iterdir():
+    for file in measured.iterdir():
         found = coverage.CoverageData(str(file))
         found.read()
         for name in found.measured_files():
             for line, tests in found.contexts_by_lineno(name).items():
-                reached.setdefault((Path(name).relative_to(ROOT).as_posix(), line), set()).update(filter(None, tests))
+                known = reached.setdefault((Path(name).relative_to(ROOT).as_posix(), line), set())
+                known.update(test for test in tests if test and test not in failed)
     return reached
 
 
@@ -159,13 +161,16 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def failing(root: Path, options: Sequence[str]) -> list[str]:
     """The tests of a copy of the project that fail, by their ids; `NO_TEST` if none could be run, or they hang."""
-    failures = root / "failures.txt"
-    failures.write_text("")
     paths = os.pathsep.join([str(root / "bridge"), str(root / "python_worker")])
+    return _run(root, options, root / "failures", {"PYTHONPATH": paths})
+
+
+def _run(root: Path, options: Sequence[str], failures: Path, variables: Mapping[str, str]) -> list[str]:
+    failures.write_text("")
     process = subprocess.Popen(
         [sys.executable, "-m", "pytest", "--quiet", "-p", "tests.mutations", "-p", "no:cacheprovider", *options],
         cwd=root,
-        env={**os.environ, "PYTHONPATH": paths, _FAILURES: str(failures)},
+        env={**os.environ, **variables, _FAILURES: str(failures)},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         stdin=subprocess.DEVNULL,
@@ -182,9 +187,7 @@ def failing(root: Path, options: Sequence[str]) -> list[str]:
 
 def missed_by_core(faults: Sequence[Fault], folder: Path) -> list[Fault]:
     """Those that no test of the core notices; prints a line for each fault."""
-    measured = folder / "coverage"
-    measured.mkdir()
-    reached, missed = measure(measured), []
+    reached, missed = measure(folder), []
     for fault in faults:
         tests, began = sorted(reached.get((fault.file, fault.line), ())), time.monotonic()
         with _copy(folder, [fault]) as root:
