@@ -201,7 +201,7 @@ docs: $(DOCS_VENV)/.ready ## the site of docs/, strictly: build/site/html/index.
 	$(DOCS_VENV)/bin/python docs/site/build.py
 
 test-pages: $(READY) $(AXE) $(DOCS_VENV)/.ready ## every page in a real browser, and those of the site; needs Chromium (apt install chromium) and npm
-	$(BIN)/pytest -m pages
+	$(BIN)/pytest -m pages --numprocesses=$(CORES) --dist=loadfile
 
 pictures: $(READY) ## screenshots of every page, light and dark, in build/pictures, and those of README and docs; needs Chromium
 	PICTURES=build/pictures $(BIN)/pytest -m pages -k pictures
