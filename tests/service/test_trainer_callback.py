@@ -8,7 +8,7 @@ import json
 import os
 import sys
 from asyncio.subprocess import PIPE
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,12 +57,13 @@ async def worker(folder: Path, root: Path, plans: tuple[RunPlan, ...] = ()) -> A
         yield running.address
 
 
-async def train(folder: Path, address: str, **options: Any) -> tuple[list[dict[str, Any]], str]:
-    """Run the program; returns the Trainer's history, and what was logged."""
-    options = {"address": address, "output_dir": str(folder), "steps": 4, "arguments": {}, **options}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, str(PROGRAM), json.dumps(options), stdout=PIPE, stderr=PIPE
-    )
+async def train(
+    folder: Path, address: str, *others: Mapping[str, Any], **options: Any
+) -> tuple[list[dict[str, Any]], str]:
+    """Run the program, with further trainings at the same worker; the last one's history, and what was logged."""
+    first = {"output_dir": str(folder), **options}
+    given = [json.dumps({"address": address, "steps": 4, "arguments": {}, **each}) for each in (first, *others)]
+    process = await asyncio.create_subprocess_exec(sys.executable, str(PROGRAM), *given, stdout=PIPE, stderr=PIPE)
     output, logged = await process.communicate()
     assert process.returncode == 0, logged.decode()
     return json.loads(output.splitlines()[-1]), logged.decode()
@@ -186,13 +187,16 @@ async def test_training_ends_without_a_worker(tmp_path: Path):
 async def test_what_fails_is_said_once_with_the_cure(tmp_path: Path):
     """A worker with another model root, no plan at all, a folder outside of the root, and checkpoints that go away."""
     async with worker(tmp_path, tmp_path / "elsewhere") as address:
-        _, root = await train(tmp_path / "run", address, plan=suite_in(tmp_path), wait=WAIT)
-        _, plan = await train(tmp_path / "run-2", address, arguments={"save_total_limit": 1})
-        _, outside = await train(
-            tmp_path / "run-3", address, plan=suite_in(tmp_path), model_root=str(tmp_path / "elsewhere")
+        _, logged = await train(
+            tmp_path / "first",
+            address,
+            {"output_dir": f"{tmp_path}/run-2", "arguments": {"save_total_limit": 1}},
+            {"output_dir": f"{tmp_path}/run-3", "plan": suite_in(tmp_path), "model_root": f"{tmp_path}/elsewhere"},
+            plan=suite_in(tmp_path),
+            wait=WAIT,
         )
 
-    assert root.count(f"start the worker with --model-root {tmp_path / 'run'}") == 1
-    assert plan.count("give the callback a plan") == 1
-    assert plan.count("save_total_limit=1 removes checkpoints") == 1
-    assert outside.count("is not below the worker's model root") == 1
+    assert logged.count(f"start the worker with --model-root {tmp_path / 'first'}") == 1
+    assert logged.count("give the callback a plan") == 1
+    assert logged.count("save_total_limit=1 removes checkpoints") == 1
+    assert logged.count("is not below the worker's model root") == 1

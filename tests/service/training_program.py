@@ -1,6 +1,6 @@
-"""A real Trainer on a small model, for the tests of its callback: `training_program.py OPTIONS`, OPTIONS in JSON.
+"""A real Trainer on a small model, for the tests of its callback: `training_program.py OPTIONS...`, each in JSON.
 
-Prints the Trainer's history in JSON as its last line.
+Trains once for each, one after the other, as an import takes longer; prints each Trainer's history in a line of JSON.
 """
 
 from __future__ import annotations
@@ -42,4 +42,5 @@ def train(*, address: str, output_dir: str, steps: int, arguments: dict[str, Any
 
 
 if __name__ == "__main__":
-    print(json.dumps(train(**json.loads(sys.argv[1]))))
+    for argument in sys.argv[1:]:
+        print(json.dumps(train(**json.loads(argument))))
