@@ -19,6 +19,8 @@ from typing import Any
 import crucible_bridge
 from crucible_bridge.client import Bridge
 from crucible_bridge.errors import BridgeError
+from tests.forks import Fork
+from tests.robustness import scripted_worker
 from tests.robustness.probes import rss_of
 
 __all__ = ["EVALUATION_SERVICE", "WorkerProcess", "Workshop", "count_lines", "until", "workshop"]
@@ -36,7 +38,7 @@ POLL_SECONDS = 0.005
 LOG_TAIL_BYTES = 4096
 """Of a worker's log, in the message of a test that fails."""
 
-_SCRIPT = Path(__file__).with_name("scripted_worker.py")
+_SCRIPT = Path(scripted_worker.__file__)
 
 
 def database_of(state_dir: Path) -> str | None:
@@ -47,13 +49,16 @@ def database_of(state_dir: Path) -> str | None:
 class WorkerProcess:
     """A worker, and a client of it. Made by `Workshop.launch`."""
 
-    def __init__(self, process: subprocess.Popen[bytes], ready_file: Path, log_file: Path) -> None:
+    def __init__(
+        self, process: subprocess.Popen[bytes] | Fork, ready_file: Path, log_file: Path, go_file: Path | None = None
+    ) -> None:
         self.process = process
         """The process."""
         self.log_file = log_file
         """What it writes to stdout and stderr."""
         self.ready_file = ready_file
         """Where it writes its address."""
+        self._go_file = go_file
         self._address = ""
         self._bridge: Bridge | None = None
         self._clients = contextlib.AsyncExitStack()
@@ -93,14 +98,13 @@ class WorkerProcess:
 
     def go(self) -> None:
         """Let it begin, where it stands by."""
-        if self.process.stdin is not None:
-            self.process.stdin.close()
+        if self._go_file is not None:
+            self._go_file.touch()
 
     def kill(self) -> None:
         """SIGKILL, and wait for its end: the kernel has given its locks back then."""
         self.process.kill()
         self.process.wait()
-        self.go()
 
     @contextlib.contextmanager
     def stopped(self) -> Iterator[None]:
@@ -118,7 +122,7 @@ class WorkerProcess:
     async def exit_code(self, seconds: float) -> int:
         """Wait for its end."""
         await until(lambda: not self.alive, seconds)
-        return self.process.returncode
+        return self.process.wait()
 
     def rss(self) -> int:
         """Its resident memory in bytes."""
@@ -191,6 +195,7 @@ class Workshop:
         """Start a worker without waiting for it; with `standby`, it touches nothing before `ready` is called."""
         number = len(self.workers)
         ready_file, log_file = self.folder / f"ready-{number}", self.folder / f"worker-{number}.log"
+        go_file = self.folder / f"go-{number}"
         configuration = {
             "ready_file": str(ready_file),
             "state_dir": str(self.state_dir),
@@ -203,19 +208,22 @@ class Workshop:
             "inspect_roots": list(map(str, self.inspect_roots)),
             "log_dir": None if self.log_dir is None else str(self.log_dir),
             "limits": dict(self.limits),
-            "standby": standby,
+            "standby": str(go_file) if standby else None,
             "clock_ahead_seconds": self.clock_ahead_seconds,
             "models": {name: dict(fields) for name, fields in self.models.items()},
         }
-        with log_file.open("wb") as log:
-            process = subprocess.Popen(
-                [sys.executable, _SCRIPT, json.dumps(configuration)],
-                stdin=subprocess.PIPE if standby else subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env={**os.environ, **self.environment},
-            )
-        self.workers.append(WorkerProcess(process, ready_file, log_file))
+        if not self.environment:
+            process = Fork(scripted_worker.main, configuration, argv=[str(_SCRIPT)], out=log_file, err=log_file)
+        else:
+            with log_file.open("wb") as log:
+                process = subprocess.Popen(
+                    [sys.executable, _SCRIPT, json.dumps(configuration)],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    env={**os.environ, **self.environment},
+                )
+        self.workers.append(WorkerProcess(process, ready_file, log_file, go_file if standby else None))
         return self.workers[-1]
 
     async def start(self) -> WorkerProcess:

@@ -4,7 +4,7 @@ The configuration is JSON: `ready_file`, `state_dir`, `journal`, `share_work`, `
 `inspect_roots`, `log_dir` and `limits` as settings of a worker, `servers` with the base URLs of OpenAI-compatible
 servers by name, and `models`, which gives each model by name with the fields of `ScriptedModel` that JSON can hold. A
 model with `hold_gil` writes to its `call_file`, then waits for ever in C without releasing the GIL. With `standby` the
-worker does not begin before it has read a line: all that an interpreter has to import is done by then. With
+worker does not begin before that file exists: all that an interpreter has to import is done by then. With
 `clock_ahead_seconds` the machine's clock is wrong, for this process.
 """
 
@@ -33,8 +33,8 @@ def main(configuration: dict[str, Any]) -> int:
     """Serve until told to go; returns the exit code."""
     # Tests that are killed leave no worker behind.
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if configuration["standby"]:
-        sys.stdin.readline()
+    while configuration["standby"] and not Path(configuration["standby"]).exists():
+        time.sleep(0.002)
     _put_clock_ahead(configuration["clock_ahead_seconds"])
     # The release before knows no such settings.
     log_dir: dict[str, Any] = {} if configuration["log_dir"] is None else {"log_dir": Path(configuration["log_dir"])}

@@ -2,12 +2,12 @@
 
 import contextlib
 import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 
+from crucible_worker.__main__ import main
 from crucible_worker.limits import WorkerLimits
+from tests.forks import Fork
 
 WAIT_SECONDS = 120
 DRAIN_SECONDS = WorkerLimits().drain_seconds + 0.5
@@ -59,16 +59,17 @@ def wait_until(condition, what):
 @contextlib.contextmanager
 def serving(folder, *options):
     """A worker in a process of its own, and its address."""
-    ready = folder / "ready"
-    command = [sys.executable, "-m", "crucible_worker", "serve", "--port=0", "--log-level=error", "--device=cpu"]
-    command += [*options, f"--state-dir={folder / 'state'}", f"--ready-file={ready}"]
-    with subprocess.Popen(command) as worker:
-        try:
-            wait_until(lambda: ready.exists() or worker.poll() is not None, "the worker serves")
-            assert worker.poll() is None
-            yield worker, ready.read_text()
-        finally:
-            worker.kill()  # leaving the block waits for its end
+    ready, log = folder / "ready", folder / "log"
+    command = ["crucible-worker", "serve", "--port=0", "--log-level=error", "--device=cpu"]
+    command += [*map(str, options), f"--state-dir={folder / 'state'}", f"--ready-file={ready}"]
+    worker = Fork(main, argv=command, out=log, err=log)
+    try:
+        wait_until(lambda: ready.exists() or worker.poll() is not None, "the worker serves")
+        assert worker.poll() is None, log.read_text()
+        yield worker, ready.read_text()
+    finally:
+        worker.kill()
+        worker.wait()
 
 
 def runs(pid):

@@ -210,7 +210,7 @@ def test_serve_and_health(tmp_path: Path) -> None:
     """A worker is ready once it has written its address; SIGTERM ends it with 0."""
     with serving(tmp_path) as (worker, address):
         health = _run(tmp_path, "health", f"--port={address.rpartition(':')[2]}")
-        worker.terminate()
+        worker.send_signal(signal.SIGTERM)
         code = worker.wait(WAIT_SECONDS)
 
     assert (health.returncode, health.stdout, health.stderr) == (0, f"{address}: ready\n", "")
