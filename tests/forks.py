@@ -10,11 +10,16 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-__all__ = ["Fork"]
+__all__ = ["Fork", "may_have"]
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["crucible_worker.__main__", "crucible_worker.cli.results", "crucible_worker.testing"])
 _READ_BY_PYTHON = {name: os.environ.get(name) for name in ("PYTHONPATH", "PYTHONUTF8", "PYTHONIOENCODING")}
+
+
+def may_have(environment: Mapping[str, str]) -> bool:
+    """Whether a fork can have an environment: Python starts with what it reads there of that of the tests."""
+    return all(environment.get(name) == value for name, value in _READ_BY_PYTHON.items())
 
 
 class Fork:
@@ -27,7 +32,7 @@ class Fork:
         out: the file for its stdout; it may be that of its stderr.
         err: the file for its stderr.
         cwd: its working directory; that of the tests if None.
-        env: its environment; that of the tests if None. What Python reads when it starts is that of the tests.
+        env: its environment, which `may_have` allows; that of the tests if None.
     """
 
     stdin = None
@@ -43,8 +48,8 @@ class Fork:
         env: Mapping[str, str] | None = None,
     ) -> None:
         environment = dict(os.environ if env is None else env)
-        if changed := [name for name in _READ_BY_PYTHON if environment.get(name) != _READ_BY_PYTHON[name]]:
-            raise ValueError(f"{changed} are read when Python starts: run a process of its own")
+        if not may_have(environment):
+            raise ValueError(f"Python reads {', '.join(_READ_BY_PYTHON)} when it starts: run a process of its own")
         become = (list(argv), cwd or Path.cwd(), environment, out, err)
         self._process = _CONTEXT.Process(target=_run, args=(become, main, arguments))
         self._process.start()

@@ -19,7 +19,7 @@ from typing import Any
 import crucible_bridge
 from crucible_bridge.client import Bridge
 from crucible_bridge.errors import BridgeError
-from tests.forks import Fork
+from tests.forks import Fork, may_have
 from tests.robustness import scripted_worker
 from tests.robustness.probes import rss_of
 
@@ -212,7 +212,7 @@ class Workshop:
             "clock_ahead_seconds": self.clock_ahead_seconds,
             "models": {name: dict(fields) for name, fields in self.models.items()},
         }
-        if not self.environment:
+        if not self.environment and may_have(os.environ):
             process = Fork(scripted_worker.main, configuration, argv=[str(_SCRIPT)], out=log_file, err=log_file)
         else:
             with log_file.open("wb") as log:
