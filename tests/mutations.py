@@ -4,9 +4,9 @@
 
 The core runs once under coverage, which notes which tests reach which line. Then each fault is put into a copy of the
 project, and the tests of the core that reach its line run there. All faults that the core misses are put into one copy,
-where the tests that are not of the core run; those that fail there run again with each fault alone, to see which one
-they notice. This goes on with the other faults until no test fails. Lines that the core reaches only in other processes
-count as not reached.
+where the tests that are not of the core run. Those that fail there run again with each fault alone, which shows the
+fault that makes them fail. This is repeated with the remaining faults until no test fails. Lines that the core reaches
+only in other processes count as not reached.
 """
 
 from __future__ import annotations

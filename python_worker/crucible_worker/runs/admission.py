@@ -376,13 +376,16 @@ class Admission:
         self._preparing += 1
         deadline = asyncio.timeout_at(_deadline(request, row, received))
         try:
-            async with self._claimants.begun(CLAIM_SECONDS):
-                request = await self._with_loggers(request, recorded=recorded)
-                evaluators = await self.preparer.evaluators(request)
-                refuse_without_caller(evaluators, caller)
-                for kind, name in () if caller is None else unused_parts(evaluators, caller):
-                    _log.warning("caller_part_not_used", evaluation_id=request.evaluation_id, kind=str(kind), name=name)
-                async with deadline:
+            async with contextlib.AsyncExitStack() as stack:
+                async with deadline:  # it does not wait for other claims either
+                    await stack.enter_async_context(self._claimants.begun(CLAIM_SECONDS))
+                    request = await self._with_loggers(request, recorded=recorded)
+                    evaluators = await self.preparer.evaluators(request)
+                    refuse_without_caller(evaluators, caller)
+                    for kind, name in () if caller is None else unused_parts(evaluators, caller):
+                        _log.warning(
+                            "caller_part_not_used", evaluation_id=request.evaluation_id, kind=str(kind), name=name
+                        )
                     plan = await self.preparer.prepare(request, evaluators, caller)
                 taken_on = await self._take_on(request, plan, identity, received, again=not waited, by_itself=by_itself)
             if caller is not None and caller.gone:
