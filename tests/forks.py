@@ -5,8 +5,10 @@ from __future__ import annotations
 import atexit
 import multiprocessing
 import os
+import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -55,32 +57,40 @@ class Fork:
         self._process.start()
         assert self._process.pid is not None
         self.pid = self._process.pid
+        self._code: int | None = None
+        self._lock = threading.Lock()
 
     @property
     def returncode(self) -> int | None:
         """Its exit code, negative for a signal; None while it runs."""
-        return self._process.exitcode
+        with self._lock:
+            return self._process.exitcode if self._code is None else self._code
 
     def poll(self) -> int | None:
         """See `returncode`."""
-        return self._process.exitcode
+        return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
         """Wait for its end; returns its exit code, or raises TimeoutExpired."""
-        self._process.join(timeout)
-        if self._process.exitcode is None:
-            assert timeout is not None
-            raise subprocess.TimeoutExpired([], timeout)
-        return self._process.exitcode
+        if self._code is None:
+            self._process.join(timeout)
+        with self._lock:
+            if self._code is None:
+                if self._process.exitcode is None:
+                    assert timeout is not None
+                    raise subprocess.TimeoutExpired([], timeout)
+                self._code = self._process.exitcode
+                self._process.close()  # its descriptors would stay open until it is collected
+            return self._code
 
     def send_signal(self, number: int) -> None:
         """Send a signal, unless it has ended."""
-        if self._process.exitcode is None:
+        if self.returncode is None:
             os.kill(self.pid, number)
 
     def kill(self) -> None:
         """SIGKILL."""
-        self._process.kill()
+        self.send_signal(signal.SIGKILL)
 
 
 def _run(

@@ -266,9 +266,9 @@ async def serving(settings: Settings, **worker_options: Any) -> AsyncIterator[Ri
         yield Rig(worker, evaluations, backend, channel)
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait for a condition that the event loop's own work brings about; at most five seconds."""
-    async with asyncio.timeout(5):
+async def until(condition: Callable[[], bool], seconds: float = 5.0) -> None:
+    """Wait for a condition; it fails after five seconds, which is long for what the event loop's own work brings."""
+    async with asyncio.timeout(seconds):
         while not condition():
             await asyncio.sleep(0.001)
 

@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 
 from crucible_bridge.types import EvaluationState, EvaluatorSpec, Limits, SamplingParams
+from crucible_worker.__main__ import main
 from crucible_worker.testing import RunningWorker, run_worker
+from tests.forks import Fork
 from tests.service.evaluation_kit import HeldModel
+from tests.service.server_kit import until
 from tests.service.test_cli_results import MODELS, SAMPLES, evaluated, run
 
 
@@ -40,18 +43,22 @@ def place(request: pytest.FixtureRequest, worker: RunningWorker, tmp_path: Path)
     return ("--state-dir", str(tmp_path)) if request.param == "--state-dir" else ("--address", worker.address)
 
 
-async def test_what_is_paused_is_shown_so(worker: RunningWorker, place: Sequence[str]):
+async def test_what_is_paused_is_shown_so(place: Sequence[str], tmp_path: Path):
     """By the command itself, `list`, `show` and `watch`; a second time changes nothing."""
-    watching = asyncio.create_task(run("watch", "slow", *place))
+    watched = tmp_path / "watched"
+    watched.touch()
+    watching = Fork(main, argv=["crucible-worker", "watch", "slow", *place], out=watched, err=tmp_path / "err")
+    await until(lambda: "slow: running, 0 of " in watched.read_text(), 60)
     paused = await run("pause", "slow", *place)
     again = await run("pause", "slow", *place)
     limited = await run("concurrency", "slow", "3", *place)
     listed = await run("list", *place)
     (data, *_) = json.loads((await run("list", "--json", *place)).out)
     shown = await run("show", "slow", *place)
+    await until(lambda: "slow: running, paused, 0 of " in watched.read_text(), 60)
     resumed = await run("resume", "slow", "--json", *place)
     await run("cancel", "slow", *place)
-    watched = (await watching).out
+    await asyncio.to_thread(watching.wait, 60)
 
     assert (paused.code, paused.out, paused.err) == (0, "slow: running, paused\n", "")
     assert again.out == paused.out
@@ -60,7 +67,7 @@ async def test_what_is_paused_is_shown_so(worker: RunningWorker, place: Sequence
     assert (data["evaluation_id"], data["state"], data["paused"]) == ("slow", "running", True)
     assert shown.out.startswith("slow: running, paused 0 of ")
     assert json.loads(resumed.out) == {"evaluation_id": "slow", "state": "running", "paused": False, "concurrency": 3}
-    assert "slow: running, paused, 0 of " in watched
+    assert watched.read_text().endswith("slow: cancelled, CANCELLED: cancelled\n")
 
 
 async def test_refusals_name_what_was_typed(worker: RunningWorker, place: Sequence[str]):

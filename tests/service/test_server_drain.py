@@ -1,7 +1,9 @@
 """The end of a worker: what callers are told, in which order things close, and that nothing can hold it up."""
 
 import asyncio
+import gc
 
+import grpc
 import pytest
 from grpc_health.v1 import health_pb2
 
@@ -108,3 +110,36 @@ async def test_a_worker_that_cannot_start_leaves_nothing_open(tmp_path):
     with pytest.raises(RuntimeError, match="no journal"):
         async with serving(settings_for(tmp_path), build=build):
             pass
+
+
+async def test_a_start_that_is_cancelled_while_grpc_starts_reports_no_error(tmp_path, monkeypatch):
+    """The server is started before it is stopped: gRPC cannot stop one whose start was cancelled."""
+    errors: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+    starts, begun = grpc.aio.server, asyncio.Event()
+
+    def server(*args, **options):
+        made = starts(*args, **options)
+        start = made.start
+
+        def starting():
+            begun.set()
+            return start()
+
+        made.start = starting
+        return made
+
+    monkeypatch.setattr(grpc.aio, "server", server)
+
+    async def enter():
+        async with serving(settings_for(tmp_path)):
+            pass
+
+    running = asyncio.create_task(enter())
+    await begun.wait()
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    del running
+    gc.collect()
+    assert errors == []

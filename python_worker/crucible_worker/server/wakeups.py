@@ -9,6 +9,7 @@ calls' events, single health probes waited for 5 s and more, while the loop itse
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import functools
 import socket
 from collections.abc import Callable
@@ -50,12 +51,8 @@ def _for_each_byte(reader: socket.socket, handle: Callable[..., Any], *args: Any
 
     The handler raises at an event of a loop that is closed, and leaves the events behind it in the queue. So every byte
     that is read has a turn of the handler; else those events would wait until one more comes. Loops in other threads
-    read from the same socket, and each handles the events of all. A loop that loses the race for a byte between the
-    look and the handler has gRPC's own error, which `hide_poller_races` keeps out of the log.
+    read from the same socket, and each handles the events of all.
     """
-    try:
-        waiting = len(reader.recv(_MANY, socket.MSG_PEEK))
-    except BlockingIOError:  # another loop was faster
-        return
-    for _ in range(waiting):
-        handle(*args)
+    with contextlib.suppress(BlockingIOError):  # another loop was faster: it handles the events
+        for _ in range(len(reader.recv(_MANY, socket.MSG_PEEK))):
+            handle(*args)

@@ -265,7 +265,11 @@ class Worker:
         self._warming = self.background.keep("warm-up", warm_up)
         if credentials.tokens is not None or credentials.certificate is not None:
             self._renewing = self.background.keep("credentials", credentials.renew)
-        await self._server.start()
+        starting = asyncio.ensure_future(self._server.start())
+        try:
+            await asyncio.shield(starting)
+        finally:
+            await starting  # gRPC cannot stop a server whose start was cancelled
         for service in (OVERALL, METRICS, MODELS, RENDERING, TELEMETRY):
             self._health.set(service, True)
         self._log.info(
