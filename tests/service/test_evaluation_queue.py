@@ -5,8 +5,9 @@ import asyncio
 from crucible_bridge.errors import Code
 from crucible_bridge.events import EventKind
 from crucible_bridge.types import EvaluationState, Limits
+from crucible_worker.runs import admission
 from crucible_worker.runs.admission import QUEUE_RETRY_SECONDS
-from tests.service.evaluation_kit import HeldModel, asked, kinds_of, log_of, refused, rig, state_of
+from tests.service.evaluation_kit import HeldModel, asked, held_loading, kinds_of, log_of, refused, rig, state_of
 
 QUEUED, RUNNING = EvaluationState.QUEUED, EvaluationState.RUNNING
 
@@ -103,6 +104,21 @@ async def test_deadline_ends_one_that_waits():
 
         assert state_of(waited) == (EvaluationState.CANCELLED, "DEADLINE_EXCEEDED")
         assert waited.done == 0
+
+
+async def test_a_deadline_does_not_wait_for_what_others_prepare(monkeypatch):
+    """deadline_ms ends a call that waits until another one has found its data set and model; nothing of it is left."""
+    monkeypatch.setattr(admission, "CLAIM_SECONDS", 600.0)
+    with held_loading(monkeypatch) as (begun, let_go):
+        async with rig() as r:
+            first = asyncio.create_task(r.evaluation.evaluate(asked(evaluation_id="first")))
+            await asyncio.to_thread(begun.wait)
+
+            second = r.evaluation.evaluate(asked(evaluation_id="second", limits=Limits(deadline_ms=50)))
+            await refused(second, Code.DEADLINE_EXCEEDED, "DEADLINE_EXCEEDED", field="limits.deadline_ms")
+            let_go.set()
+            assert (await first).state is EvaluationState.COMPLETED
+            await refused(r.evaluation.get_evaluation("second"), Code.NOT_FOUND, "UNKNOWN_EVALUATION", "evaluation_id")
 
 
 async def test_waiting_for_a_turn_is_no_stall():

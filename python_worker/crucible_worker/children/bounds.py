@@ -1,16 +1,18 @@
-"""Bounds that the kernel enforces on a child: memory, processor time, and which process ends if memory runs out."""
+"""What the kernel is asked for: bounds of a child, which process ends if memory runs out, and which computes first."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import resource
 from pathlib import Path
 
-__all__ = ["GROWTH", "be_first_to_go", "limit", "limit_growth"]
+__all__ = ["GROWTH", "be_first_to_go", "limit", "limit_growth", "lower_priority"]
 
 GROWTH = {resource.RLIMIT_AS: "VmSize", resource.RLIMIT_DATA: "VmData"}
 """Limits of memory, and what the kernel calls a process's part of each."""
 _OOM_SCORE_ADJ = "1000"
+_NICENESS = 10
 
 
 def limit(kind: int, value: int) -> None:
@@ -37,3 +39,14 @@ def be_first_to_go() -> None:
     """Have the kernel end this process, and no other, if memory runs out."""
     with contextlib.suppress(OSError):  # no /proc, or a sandbox without this file: nothing is worse than before
         Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE_ADJ)
+
+
+def lower_priority(niceness: int = _NICENESS) -> None:
+    """Let what replies to callers go first: lower the priority of the calling thread, and of what it starts later.
+
+    Linux has a priority for each thread. That of a process is its first thread's.
+
+    Args:
+        niceness: added to its own; 19 is the most.
+    """
+    os.nice(niceness)

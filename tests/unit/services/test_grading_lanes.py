@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import AsyncIterator, Iterator
 
@@ -81,3 +82,12 @@ async def test_what_is_no_longer_waited_for_is_not_begun(lanes: Lanes) -> None:
 async def test_a_small_request_needs_no_thread(lanes: Lanes) -> None:
     """It is parsed at once."""
     assert await lanes.run(b"", threading.get_ident) == threading.get_ident()
+
+
+async def test_the_event_loop_goes_before_the_thread(lanes: Lanes) -> None:
+    """Where both want one core; the thread's niceness is at most the kernel's 19."""
+
+    def niceness() -> int:
+        return os.getpriority(os.PRIO_PROCESS, 0)
+
+    assert await lanes.run(LARGE, niceness) == min(19, niceness() + 10)

@@ -33,6 +33,7 @@ from crucible_bridge.reasons import Reason
 from crucible_worker.backends.local.checkpoint import Checkpoint
 from crucible_worker.backends.local.paths import adapter_files, model_files
 from crucible_worker.backends.local.safetensors_header import Tensor, read_header
+from crucible_worker.children.bounds import lower_priority
 from crucible_worker.fingerprints import FULL, TENSORS
 
 __all__ = ["Fingerprints", "Identity", "changed", "key_of_files"]
@@ -52,7 +53,7 @@ _BACKGROUND_BYTES_PER_SECOND = 256 << 20
 """Most that a digest of every byte reads in the background: loading and computing come first."""
 _MIN_CORES = 2
 """A machine with fewer computes no such digest."""
-_LOWEST_PRIORITY = 19
+_NICENESS = 19
 
 _log = structlog.get_logger(__name__)
 
@@ -140,7 +141,9 @@ class Fingerprints:
 
     @functools.cached_property
     def _background(self) -> concurrent.futures.ThreadPoolExecutor:
-        return concurrent.futures.ThreadPoolExecutor(1, "digest of a checkpoint", _lower_priority)
+        return concurrent.futures.ThreadPoolExecutor(
+            1, "digest of a checkpoint", functools.partial(lower_priority, _NICENESS)
+        )
 
     def _total(self, checkpoint: Checkpoint, state: _State, digest_of: Callable[[Path, _Stamp], bytes]) -> str:
         (folder, files), *others = state
@@ -203,11 +206,6 @@ class _Pace:
         if self._given_up.wait(max(taken, count / _BACKGROUND_BYTES_PER_SECOND - taken)):
             raise concurrent.futures.CancelledError
         self._since = time.monotonic()
-
-
-def _lower_priority() -> None:
-    """Of the calling thread; Linux has a priority for each."""
-    os.setpriority(os.PRIO_PROCESS, 0, _LOWEST_PRIORITY)
 
 
 def _state_of(checkpoint: Checkpoint) -> _State:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import sys
 import traceback
@@ -10,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from crucible_bridge.errors import BridgeError
-from crucible_worker.children.bounds import be_first_to_go
+from crucible_worker.children.bounds import be_first_to_go, lower_priority
 from crucible_worker.children.entry import begin
 from crucible_worker.children.frames import receive
 from crucible_worker.children.messages import pack_text, unpack
@@ -18,7 +17,6 @@ from crucible_worker.loggers.base import Entry, EntryRefused, Hparams, Logger, L
 from crucible_worker.loggers.batches import entries_of, experiment_of
 from crucible_worker.loggers.registry import make
 
-_NICE = 10
 _MAX_ERROR = 2_000  # characters of a failure that the worker reads
 _MAX_URL = 8_192  # characters: a path and what is put before it
 _MAX_SHOWN = 60
@@ -112,7 +110,7 @@ def _told(error: BaseException) -> str:
 def main() -> None:
     """Serve the worker at the other end of a socket until it closes it."""
     _, end = begin("crucible_worker.loggers.host", __doc__)
-    os.nice(_NICE)  # the evaluations come first
+    lower_priority()
     be_first_to_go()
     _serve(end)
 

@@ -13,7 +13,7 @@ import sys
 from typing import Any, NoReturn
 
 from crucible_bridge.errors import BridgeError
-from crucible_worker.children.bounds import be_first_to_go
+from crucible_worker.children.bounds import be_first_to_go, lower_priority
 from crucible_worker.children.fork_server import ForkServer, refuse
 from crucible_worker.children.lifetime import outlive
 from crucible_worker.children.messages import error_to_map
@@ -22,8 +22,6 @@ from crucible_worker.evaluators.environments.host import child
 
 __all__ = ["describe", "keep"]
 
-_NICE = 10
-"""Niceness: endless computations must not slow down the worker's replies to its callers."""
 _HOST = "crucible_worker.evaluators.environments.host"
 
 
@@ -44,7 +42,7 @@ def keep(control: socket.socket, name: str) -> NoReturn:
         environment = entry_points.load(name)
     except BridgeError as error:
         refuse(control, error)
-    os.nice(_NICE)
+    lower_priority()
     # If memory runs out, a group of environments should be killed first.
     be_first_to_go()
     # Garbage collections would write to every page that is shared with forks.
