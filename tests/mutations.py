@@ -3,10 +3,10 @@
     python -m tests.mutations --faults 40 --seed 1
 
 The core runs once under coverage, which notes which tests reach which line. Then each fault is put into a copy of the
-project, and the tests of the core that reach its line run there. All faults that the core misses are put into one copy,
-where the tests that are not of the core run. Those that fail there run again with each fault alone, which shows the
-fault that makes them fail. This is repeated with the remaining faults until no test fails. Lines that the core reaches
-only in other processes count as not reached.
+project, and the tests of the core that reach its line run there. All faults that are left are put into one copy, where
+the whole core runs: it reaches some lines in other processes alone, such as those that grade. The tests that fail there
+run again with each fault alone, which shows the fault that makes them fail. This is repeated with the faults that are
+left until no test fails; then with the tests that are not of the core.
 """
 
 from __future__ import annotations
@@ -185,8 +185,8 @@ def _run(root: Path, options: Sequence[str], failures: Path, variables: Mapping[
     return failed or ([] if ended in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) else [NO_TEST])
 
 
-def missed_by_core(faults: Sequence[Fault], folder: Path) -> list[Fault]:
-    """Those that no test of the core notices; prints a line for each fault."""
+def missed_where_reached(faults: Sequence[Fault], folder: Path) -> list[Fault]:
+    """Those that no test of the core notices that reaches the line in its own process; prints a line for each fault."""
     reached, missed = measure(folder), []
     for fault in faults:
         tests, began = sorted(reached.get((fault.file, fault.line), ())), time.monotonic()
@@ -194,31 +194,28 @@ def missed_by_core(faults: Sequence[Fault], folder: Path) -> list[Fault]:
             noticed = bool(tests) and failing(root, ["-m", "core", "--exitfirst", *_processes(), *tests])
         if not noticed:
             missed.append(fault)
-        what = "core" if noticed else "not core"
+        what = "core" if noticed else "left"
         print(f"{what:8} {len(tests):4} tests {time.monotonic() - began:5.0f} s  {fault}", flush=True)
     return missed
 
 
-def noticed_by_others(faults: Sequence[Fault], folder: Path) -> list[Fault]:
-    """Those that a test outside the core notices; prints a line for each."""
-    from tests.tiers import SEPARATE  # as a plugin, this module may not import what pytest will
-
-    others = ["-m", " and ".join(f"not {mark}" for mark in ("core", *SEPARATE)), *_processes()]
-    left, noticed = list(faults), []
+def noticed(faults: Sequence[Fault], folder: Path, marks: str) -> list[Fault]:
+    """Those that a test with such marks notices; prints a line for each."""
+    left, found = list(faults), list[Fault]()
     while left:
         with _copy(folder, left) as root:
-            failed = [test for test in failing(root, others) if test != NO_TEST]
-        found = []
+            failed = [test for test in failing(root, ["-m", marks, *_processes()]) if test != NO_TEST]
+        more = []
         for fault in left if failed else ():
             with _copy(folder, [fault]) as root:
                 if tests := failing(root, failed):
-                    found.append(fault)
-                    print(f"others   {tests[0]}  {fault}", flush=True)
-        if not found:
+                    more.append(fault)
+                    print(f"{tests[0]}  {fault}", flush=True)
+        if not more:
             break
-        noticed += found
-        left = [fault for fault in left if fault not in found]
-    return noticed
+        found += more
+        left = [fault for fault in left if fault not in more]
+    return found
 
 
 @contextlib.contextmanager
@@ -256,13 +253,19 @@ def main() -> None:
         (fault.file, fault.line): fault for fault in random.Random(options.seed).sample(candidates, len(candidates))
     }
     faults = list(lines.values())[: options.faults]
+    from tests.tiers import SEPARATE  # as a plugin, this module may not import what pytest will
+
     with tempfile.TemporaryDirectory(prefix="mutations-") as name:
-        missed = missed_by_core(faults, Path(name))
-        core = len(faults) - len(missed)
+        folder = Path(name)
+        left = missed_where_reached(faults, folder)
+        by_core = noticed(left, folder, "core")
+        left = [fault for fault in left if fault not in by_core]
+        core = len(faults) - len(left)
         if options.core_alone:
             print(f"the core catches {core} of {len(faults)} faults")
         else:
-            both = core + len(noticed_by_others(missed, Path(name)))
+            others = " and ".join(f"not {mark}" for mark in ("core", *SEPARATE))
+            both = core + len(noticed(left, folder, others))
             print(f"the core catches {core} of the {both} faults that any test catches, of {len(faults)}")
 
 
