@@ -3,7 +3,7 @@
 import asyncio
 import gc
 
-import grpc
+import grpc.aio
 import pytest
 from grpc_health.v1 import health_pb2
 
