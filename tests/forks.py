@@ -53,6 +53,8 @@ class Fork:
         if not may_have(environment):
             raise ValueError(f"Python reads {', '.join(_READ_BY_PYTHON)} when it starts: run a process of its own")
         become = (list(argv), cwd or Path.cwd(), environment, out, err)
+        for path in (out, err):
+            path.touch()  # it may be ended before it opens them
         self._process = _CONTEXT.Process(target=_run, args=(become, main, arguments))
         self._process.start()
         assert self._process.pid is not None
