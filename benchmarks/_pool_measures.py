@@ -23,7 +23,7 @@ from _pool_commits import TimedCommit
 from _pool_model import Cpu, Parameters, Pool, simulate
 
 from crucible_worker.background import Background
-from crucible_worker.runs.journal.queries import Head, head
+from crucible_worker.journal.queries import Head, head
 
 __all__ = ["CALIBRATION", "Measure", "Measured", "database_cpu", "measured"]
 
@@ -162,7 +162,7 @@ class Pauses:
 
 
 def _pauses(url: str) -> Pauses:
-    from crucible_worker.runs.journal.postgres.connections import connect
+    from crucible_worker.journal.postgres.connections import connect
 
     cpu, trips, commits = database_cpu(url), list[float](), list[float]()
     with connect(url) as connection:
@@ -309,7 +309,7 @@ def _finish(run: Run) -> float:
 
 def _prepared(url: str, folder: Path) -> Head:
     """The log of a new journal."""
-    from crucible_worker.runs.journal.postgres import prepare
+    from crucible_worker.journal.postgres import prepare
 
     reader = prepare(url, folder).connect()
     try:
@@ -355,8 +355,8 @@ def _contended(url: str, writers: int) -> Contention:
 
 
 def _write(url: str, barrier: threading.Barrier, until: threading.Event, held: list[tuple[float, float]]) -> None:
-    from crucible_worker.runs.journal.postgres.connections import connect
-    from crucible_worker.runs.journal.postgres.writing import CHANNEL
+    from crucible_worker.journal.postgres.connections import connect
+    from crucible_worker.journal.postgres.writing import CHANNEL
 
     with connect(url) as connection:
         barrier.wait()
@@ -410,7 +410,7 @@ def _listen(url: str, log: Head, parent: Any) -> None:
     """Listen as so many workers do, in a process of its own, until the parent says so; sends notes and CPU seconds."""
 
     async def listen() -> None:
-        from crucible_worker.runs.journal.postgres.listening import PostgresGlance
+        from crucible_worker.journal.postgres.listening import PostgresGlance
 
         glances = [PostgresGlance(url, log, Background()) for _ in range(LISTENING)]
         while not all(glance.news.count for glance in glances):

@@ -29,11 +29,11 @@ from typing import Any, TypeAlias
 
 import simpy
 
-from crucible_worker.runs.helping import OFFER_PAUSE_SECONDS
-from crucible_worker.runs.journal.parts import MAX_PART, size_of
-from crucible_worker.runs.journal.postgres.store import BEAT_SECONDS
-from crucible_worker.runs.journal.writer import MAX_BATCH
-from crucible_worker.runs.sampling import MAX_UNWRITTEN
+from crucible_worker.engine.helping import OFFER_PAUSE_SECONDS
+from crucible_worker.engine.sampling import MAX_UNWRITTEN
+from crucible_worker.journal.parts import MAX_PART, size_of
+from crucible_worker.journal.postgres.store import BEAT_SECONDS
+from crucible_worker.journal.writer import MAX_BATCH
 
 __all__ = ["Commit", "Cpu", "Outcome", "Parameters", "Pool", "simulate", "waited"]
 

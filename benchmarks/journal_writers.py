@@ -18,7 +18,7 @@ from _report import Claim, arguments, report
 
 from crucible_bridge.codec.events import event_to_record
 from crucible_bridge.events import Event, EventKind
-from crucible_worker.runs.journal import Journal
+from crucible_worker.journal import Journal
 
 WRITERS = (1, 3, 8)
 EVENTS = 20_000

@@ -23,7 +23,7 @@ from _report import Claim, arguments, report
 
 from crucible_bridge.types import ChatMessage, ModelInput, Record, SampledSequence, SamplingParams
 from crucible_worker.backends.base import Rendered
-from crucible_worker.runs.journal.schema import JOURNAL_FILE
+from crucible_worker.journal.schema import JOURNAL_FILE
 from crucible_worker.testing import RunningWorker, ScriptedModel, run_worker
 
 SAMPLES = 2_000

@@ -30,12 +30,12 @@ from crucible_bridge.codec.events import event_to_record
 from crucible_bridge.events import Event, EventKind
 from crucible_bridge.types import SampleResult, Verdict
 from crucible_bridge.v1 import evaluation_pb2, evaluation_pb2_grpc, events_pb2, events_pb2_grpc
-from crucible_worker.runs import claims, lifecycle
-from crucible_worker.runs.journal import Journal
-from crucible_worker.runs.journal.owners import OwnerLocks
-from crucible_worker.runs.journal.queries import Row, find
-from crucible_worker.runs.recording import FinishedSample
-from crucible_worker.runs.usage import SampleKey
+from crucible_worker.engine import claims, recording
+from crucible_worker.engine.recording import FinishedSample
+from crucible_worker.journal import Journal
+from crucible_worker.journal.owners import OwnerLocks
+from crucible_worker.journal.queries import Row, find
+from crucible_worker.journal.records import SampleKey
 
 EVENTS = 1_000_000
 """Events in the journal."""
@@ -149,7 +149,7 @@ async def _write(journal: Journal, row: Row, start: int, count: int) -> None:
         )
         for position in range(start, start + count)
     ]
-    await journal.submit(lambda transaction: lifecycle.commit_samples(transaction, row, kept, 0))
+    await journal.submit(lambda transaction: recording.commit_samples(transaction, row, kept, 0))
 
 
 async def next_to_watchers(address: str, state_dir: Path, count: int) -> tuple[list[float], list[float]]:

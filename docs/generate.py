@@ -28,8 +28,8 @@ from crucible_worker.evaluators.registry import EVALUATORS
 from crucible_worker.exports.parquet import columns
 from crucible_worker.exports.rows import EVALUATION_COLUMNS
 from crucible_worker.grading.registry import GRADERS
+from crucible_worker.journal.schema import SCHEMA
 from crucible_worker.loggers.registry import BUILT_IN, find
-from crucible_worker.runs.journal.schema import SCHEMA
 
 ROOT = Path(__file__).parent.parent
 PAGES = (

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import structlog
 
-from crucible_worker.runs.journal import Journal
+from crucible_worker.journal import Journal
 from tests.postgres_server import PostgresServer, running_server
 from tests.skips import skipped_rows, skipped_tests
 

@@ -32,7 +32,10 @@ import pytest
 ROOT = Path(__file__).parents[1]
 LEFT_OUT = shutil.ignore_patterns(".git", ".venv*", "build", "__pycache__", ".hypothesis", "_build", "deps")
 """Of the copy, which the environment of this process runs."""
-PACKAGES = ("runs", "grading", "metrics", "services", "backends")
+PACKAGES = (
+    *("analysis", "datasets", "engine", "events", "experiments", "history", "inference", "journal", "planning"),
+    *("grading", "metrics", "services", "backends"),
+)
 """Of the worker: where faults are put."""
 TURNED: Mapping[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,

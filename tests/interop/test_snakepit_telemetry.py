@@ -13,7 +13,7 @@ from crucible_bridge.codec.events import event_to_record
 from crucible_bridge.errors import NotFound
 from crucible_bridge.events import TELEMETRY_NAMES, Event, EventKind
 from crucible_bridge.types import Problem
-from crucible_worker.runs.journal.schema import JOURNAL_FILE
+from crucible_worker.journal.schema import JOURNAL_FILE
 from crucible_worker.snakepit import event_stream
 from crucible_worker.snakepit.telemetry import MAX_TEXT_BYTES, NAMES, telemetry_event
 from crucible_worker.snakepit.wire import snakepit_bridge_pb2 as pb

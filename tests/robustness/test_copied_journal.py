@@ -13,8 +13,8 @@ import pytest
 
 from crucible_bridge.errors import FailedPrecondition, OutOfRange
 from crucible_bridge.events import Event
-from crucible_worker.runs.journal.copies import read_marks
-from crucible_worker.runs.journal.schema import JOURNAL_FILE
+from crucible_worker.journal.copies import read_marks
+from crucible_worker.journal.schema import JOURNAL_FILE
 from crucible_worker.testing import RunningWorker, ScriptedModel, run_worker
 from tests.robustness.evidence import log_of, request
 from tests.robustness.harness import workshop

@@ -13,7 +13,7 @@ import pytest
 
 from crucible_bridge.client import Bridge
 from crucible_bridge.errors import FailedPrecondition, Unavailable
-from crucible_worker.runs.journal.schema import JOURNAL_FILE, prepare
+from crucible_worker.journal.schema import JOURNAL_FILE, prepare
 from crucible_worker.testing import ScriptedModel, run_worker
 from tests.robustness.evidence import log_of, request
 from tests.robustness.harness import EVALUATION_SERVICE, until

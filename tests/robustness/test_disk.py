@@ -15,7 +15,7 @@ import pytest
 from crucible_bridge.errors import BridgeError, Unavailable
 from crucible_bridge.events import EventKind
 from crucible_bridge.types import EvaluationState
-from crucible_worker.runs.journal.schema import BUSY_SECONDS, JOURNAL_FILE
+from crucible_worker.journal.schema import BUSY_SECONDS, JOURNAL_FILE
 from tests.robustness.evidence import bits, check_events, check_interrupted_run, log_of, request, samples_of
 from tests.robustness.harness import WorkerProcess, until, workshop
 

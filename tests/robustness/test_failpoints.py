@@ -22,7 +22,7 @@ import pytest
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.events import EventKind
 from crucible_bridge.types import Assertions, CodeItem, CodeLimits, EvaluationState, Verdict
-from crucible_worker.runs.journal.journal import READERS, STREAM_READERS
+from crucible_worker.journal.journal import READERS, STREAM_READERS
 from tests.robustness.evidence import bits, check_events, check_interrupted_run, log_of, request, samples_of
 from tests.robustness.failpoints import FIRST_PROCESS, NEVER, Calls, Failpoints
 from tests.robustness.harness import WorkerProcess, Workshop, until, workshop

@@ -43,7 +43,6 @@ from crucible_worker.evaluators.inspect.found import outcome_of, task_metrics
 from crucible_worker.evaluators.inspect.frames import unpack
 from crucible_worker.evaluators.judging import judgement
 from crucible_worker.evaluators.pairs import pair_of
-from crucible_worker.follow.json_reader import JsonReader
 from crucible_worker.grading.code.assertions import Proxied, read_assertions
 from crucible_worker.grading.code.compare import equals
 from crucible_worker.grading.code.extract import program_of
@@ -65,6 +64,7 @@ from crucible_worker.grading.math.prose import formulas_of
 from crucible_worker.grading.math.spellings import respelled
 from crucible_worker.grading.registry import create
 from crucible_worker.metrics.trajectory import trajectory_metrics
+from crucible_worker.planning.follow.json_reader import JsonReader
 from crucible_worker.reasoning import without_thinking
 from crucible_worker.rendering.responses import parse_text
 from crucible_worker.rendering.stops import Stops

@@ -11,7 +11,7 @@ import pytest
 
 from crucible_bridge.client.evaluation import request_of
 from crucible_bridge.types import EvaluateRequest, EvaluationState, Limits, Sample, SamplingParams
-from crucible_worker.runs.journal.schema import JOURNAL_FILE
+from crucible_worker.journal.schema import JOURNAL_FILE
 from crucible_worker.testing import ScriptedModel, run_worker
 from tests.robustness.harness import until, workshop
 

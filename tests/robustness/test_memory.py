@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from crucible_bridge.types import SamplingParams
-from crucible_worker.runs.journal.copies import read_marks
+from crucible_worker.journal.copies import read_marks
 from tests.robustness.harness import LOCK_FILES, WorkerProcess, workshop
 
 SAMPLES, SAMPLE_BYTES = 3_000, 50_000

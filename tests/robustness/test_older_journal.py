@@ -29,8 +29,8 @@ from crucible_bridge.types import (
     Sample,
     SamplingParams,
 )
-from crucible_worker.runs import rules
-from crucible_worker.runs.journal.schema import JOURNAL_FILE, prepare
+from crucible_worker.history import rules
+from crucible_worker.journal.schema import JOURNAL_FILE, prepare
 from crucible_worker.testing import ScriptedModel, run_worker
 from tests.robustness.evidence import bits, check_events, log_of, samples_of
 

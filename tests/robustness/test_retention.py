@@ -13,12 +13,12 @@ from crucible_bridge.codec.events import event_to_record
 from crucible_bridge.errors import NotFound, OutOfRange
 from crucible_bridge.events import Event, EventKind
 from crucible_bridge.types import EvaluationState
+from crucible_worker.history.retention import CHUNK, Retention, trim
+from crucible_worker.journal import Journal
+from crucible_worker.journal.owners import OwnerLocks
+from crucible_worker.journal.plans import keep
+from crucible_worker.journal.queries import head
 from crucible_worker.limits import WorkerLimits
-from crucible_worker.runs.journal import Journal
-from crucible_worker.runs.journal.owners import OwnerLocks
-from crucible_worker.runs.journal.plans import keep
-from crucible_worker.runs.journal.queries import head
-from crucible_worker.runs.retention import CHUNK, Retention, trim
 from crucible_worker.testing import RunningWorker, ScriptedModel, run_worker
 from tests.robustness.evidence import SAMPLES, log_of, request
 from tests.robustness.harness import until, workshop

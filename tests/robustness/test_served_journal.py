@@ -23,7 +23,7 @@ from crucible_bridge.types import (
     Sample,
     SamplingParams,
 )
-from crucible_worker.runs.journal.schema import JOURNAL_FILE
+from crucible_worker.journal.schema import JOURNAL_FILE
 from tests import needs
 from tests.service.openai_kit import ScriptedServer, answer, refusal, worker_on
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 import pytest
 
 from crucible_bridge.types import EvaluationState
-from crucible_worker.runs.journal.schema import JOURNAL_FILE
+from crucible_worker.journal.schema import JOURNAL_FILE
 from crucible_worker.testing import ScriptedModel, run_worker
 from tests import needs
 from tests.robustness.evidence import request

@@ -29,9 +29,9 @@ from crucible_bridge.types import (
     SamplingParams,
     Verdict,
 )
+from crucible_worker.datasets.loading import LoadedDataset
+from crucible_worker.engine import preparation
 from crucible_worker.limits import WorkerLimits
-from crucible_worker.runs import preparation
-from crucible_worker.runs.datasets import LoadedDataset
 from crucible_worker.testing import EventRecorder, RunningWorker, ScriptedModel, record_events, run_worker
 
 SHOUT = (Sample(input="a", targets=("A",)), Sample(input="b", targets=("B",)))

@@ -11,9 +11,9 @@ import sys
 import time
 from pathlib import Path
 
-from crucible_worker.follow.checkpoints import Naming, look
-from crucible_worker.follow.holding import hold, release
-from tests.unit.follow.checkpoint_files import age, safetensors, write
+from crucible_worker.planning.follow.checkpoints import Naming, look
+from crucible_worker.planning.follow.holding import hold, release
+from tests.unit.planning.follow.checkpoint_files import age, safetensors, write
 
 PIECES = 20
 """Of a file that is written slowly."""

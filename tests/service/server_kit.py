@@ -35,9 +35,9 @@ from crucible_bridge.v1 import evaluation_pb2, evaluation_pb2_grpc, events_pb2_g
 from crucible_worker.backends.base import Backend
 from crucible_worker.background import Background
 from crucible_worker.config import Settings
+from crucible_worker.engine.usage import Spending
+from crucible_worker.journal.queries import Head
 from crucible_worker.reports.writing import ReportRequest
-from crucible_worker.runs.journal.queries import Head
-from crucible_worker.runs.usage import Spending
 from crucible_worker.server import Parts, Worker
 
 LOG_ID = "log"

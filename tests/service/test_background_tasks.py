@@ -10,13 +10,13 @@ import pytest
 
 import crucible_bridge
 from crucible_worker import background
+from crucible_worker.engine.admission import Admission
+from crucible_worker.engine.helping import Helpers
+from crucible_worker.engine.resuming import Resuming
 from crucible_worker.grading.pool import GradingPool
-from crucible_worker.runs import retention
-from crucible_worker.runs.admission import Admission
-from crucible_worker.runs.follow_records import FollowRecords
-from crucible_worker.runs.helping import Helpers
-from crucible_worker.runs.reaper import Reaper
-from crucible_worker.runs.resuming import Resuming
+from crucible_worker.history import retention
+from crucible_worker.history.reaper import Reaper
+from crucible_worker.planning.follow_records import FollowRecords
 from crucible_worker.server import worker as server
 from crucible_worker.server.worker import GRADING, WORKER, Worker
 from tests.robustness.harness import until

@@ -19,8 +19,8 @@ from crucible_worker.backends.openai.servers import OpenAIServer
 from crucible_worker.cli.requests import Typed, evaluations_to_run
 from crucible_worker.cli.running import NotRun, Ran, run
 from crucible_worker.config import Settings
-from crucible_worker.runs.evaluations import Evaluations
-from crucible_worker.runs.journal.schema import JOURNAL_FILE
+from crucible_worker.evaluations import Evaluations
+from crucible_worker.journal.schema import JOURNAL_FILE
 from tests import needs
 from tests.service.logging_kit import restored_logging
 from tests.service.openai_kit import Fault, Request, ScriptedServer, shout

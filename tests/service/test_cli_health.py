@@ -243,7 +243,11 @@ async def test_a_probe_imports_grpc_alone(tmp_path: Path):
     assert "grpc" in loaded
     heavy = {"numpy", "google.protobuf", "grpc_health.v1", "rich", "structlog", "sqlite3", "crucible_bridge"}
     assert loaded & heavy == set()
-    assert not [name for name in loaded if name.startswith(("crucible_worker.runs", "crucible_worker.server"))]
+    assert not [
+        name
+        for name in loaded
+        if name.startswith(("crucible_worker.engine", "crucible_worker.journal", "crucible_worker.server"))
+    ]
 
 
 async def test_another_worker_under_another_certificate_is_no_answer(tmp_path: Path):

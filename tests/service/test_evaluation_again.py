@@ -28,11 +28,11 @@ from crucible_bridge.types import (
     Sample,
     Verdict,
 )
+from crucible_worker.engine.preparation import Sources
+from crucible_worker.evaluations import Evaluations
+from crucible_worker.history import rules
+from crucible_worker.journal.schema import JOURNAL_FILE
 from crucible_worker.limits import WorkerLimits
-from crucible_worker.runs import rules
-from crucible_worker.runs.evaluations import Evaluations
-from crucible_worker.runs.journal.schema import JOURNAL_FILE
-from crucible_worker.runs.preparation import Sources
 from crucible_worker.testing import ScriptedBackend, ScriptedModel
 from tests.robustness.harness import until
 from tests.service.evaluation_kit import (
@@ -87,7 +87,7 @@ def broken(count: int, *, retryable: bool = True) -> Broken:
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Failed calls are made again without a pause."""
-    monkeypatch.setattr("crucible_worker.runs.calls.BACKOFF_SECONDS", 0.0)
+    monkeypatch.setattr("crucible_worker.inference.calls.BACKOFF_SECONDS", 0.0)
 
 
 @rows(

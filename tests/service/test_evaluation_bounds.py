@@ -8,8 +8,8 @@ import pytest
 from crucible_bridge.errors import Code
 from crucible_bridge.problems import MAX_PROBLEM_BYTES
 from crucible_bridge.types import Datum, EvaluationState, Limits, Sample
-from crucible_worker.runs import streams
-from crucible_worker.runs.journal import queries
+from crucible_worker.events import streams
+from crucible_worker.journal import queries
 from tests.service.evaluation_kit import HeldModel, asked, held_loading, refused, rig
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from crucible_bridge.errors import BackendError, BridgeError, Code
 from crucible_bridge.types import Dataset, EvaluatorSpec, Goal, Limits, RankBy, Sample, SamplingParams
-from crucible_worker.runs import comparison
+from crucible_worker.analysis import comparison
 from crucible_worker.testing import Call, ScriptedModel, run_worker
 from tests.service.evaluation_kit import SHOUT, HeldModel, asked, refused, rig
 from tests.tables import rows

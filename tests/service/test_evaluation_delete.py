@@ -13,7 +13,7 @@ from crucible_bridge.client import Bridge
 from crucible_bridge.errors import BridgeError, Code, NotFound
 from crucible_bridge.events import Event, EventKind
 from crucible_bridge.types import EvaluationState
-from crucible_worker.runs import removal
+from crucible_worker.history import removal
 from crucible_worker.testing import RunningWorker, ScriptedModel, run_worker
 from tests.service.evaluation_kit import HeldModel, asked, kinds_of, log_of, numbered, refused, samples_of
 from tests.service.plans_kit import plan

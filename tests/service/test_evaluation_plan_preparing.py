@@ -9,7 +9,7 @@ import pytest
 from crucible_bridge.errors import BackendError, Code, NotFound, Unavailable
 from crucible_bridge.events import EventKind
 from crucible_bridge.types import Dataset, EvaluationPlan, EvaluationState, InlineDataset, Limits
-from crucible_worker.runs import preparation
+from crucible_worker.engine import preparation
 from crucible_worker.testing import ScriptedBackend, ScriptedModel
 from tests.service.evaluation_kit import (
     HeldModel,

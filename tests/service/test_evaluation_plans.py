@@ -17,13 +17,14 @@ from crucible_bridge.types import (
     EvaluationState,
     Limits,
 )
-from crucible_worker.runs import datasets, specification
-from crucible_worker.runs.admission import QUEUE_RETRY_SECONDS
-from crucible_worker.runs.plans import MAX_PLANS_AT_HAND, TOUCH_SECONDS
+from crucible_worker.datasets import loading as datasets
+from crucible_worker.engine import specification
+from crucible_worker.engine.admission import QUEUE_RETRY_SECONDS
+from crucible_worker.planning.plans import MAX_PLANS_AT_HAND, TOUCH_SECONDS
 from crucible_worker.testing import ScriptedModel, run_worker
 from tests.service.evaluation_kit import HeldModel, accuracy, asked, log_of, nll, numbered, refused, rig
 from tests.service.plans_kit import plan, planned
-from tests.unit.runs.journals import open_journal
+from tests.unit.journal.journals import open_journal
 
 pytestmark = pytest.mark.core
 

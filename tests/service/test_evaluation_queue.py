@@ -5,8 +5,8 @@ import asyncio
 from crucible_bridge.errors import Code
 from crucible_bridge.events import EventKind
 from crucible_bridge.types import EvaluationState, Limits
-from crucible_worker.runs import admission
-from crucible_worker.runs.admission import QUEUE_RETRY_SECONDS
+from crucible_worker.engine import admission
+from crucible_worker.engine.admission import QUEUE_RETRY_SECONDS
 from tests.service.evaluation_kit import HeldModel, asked, held_loading, kinds_of, log_of, refused, rig, state_of
 
 QUEUED, RUNNING = EvaluationState.QUEUED, EvaluationState.RUNNING

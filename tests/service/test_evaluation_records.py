@@ -32,8 +32,8 @@ from crucible_bridge.types import (
     TruncatedPart,
     Verdict,
 )
+from crucible_worker.journal.schema import JOURNAL_FILE
 from crucible_worker.limits import MIN_MESSAGE_BYTES, WorkerLimits
-from crucible_worker.runs.journal.schema import JOURNAL_FILE
 from crucible_worker.testing import STALL, ScriptedModel, run_worker
 from tests.service.openai_kit import ScriptedServer, worker_on
 from tests.tables import rows

@@ -12,7 +12,8 @@ import pytest
 import crucible_bridge
 from crucible_bridge.rollouts import pad_rollouts
 from crucible_bridge.types import Dataset, EvaluationState, EvaluatorSpec, Sample, SamplingParams, Verdict
-from crucible_worker.runs import evaluations, outcomes
+from crucible_worker import evaluations
+from crucible_worker.engine import outcomes
 from crucible_worker.server import Worker
 from crucible_worker.testing import ScriptedModel
 from tests.service.evaluation_kit import asked, failing, numbered, rig, samples_of

@@ -19,8 +19,8 @@ from crucible_bridge.types import (
     ListRunsResponse,
     SamplingParams,
 )
+from crucible_worker.history import lifecycle, retention
 from crucible_worker.limits import WorkerLimits
-from crucible_worker.runs import lifecycle, retention
 from crucible_worker.testing import RunningWorker, run_worker
 from tests.service.evaluation_kit import HeldModel
 from tests.service.patience_kit import SAMPLES, answering, models

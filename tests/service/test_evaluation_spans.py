@@ -14,8 +14,8 @@ from crucible_bridge.errors import BackendError
 from crucible_bridge.events import Event, EventKind
 from crucible_bridge.types import EvaluationState, EvaluatorSpec, Limits, SamplingParams, Verdict
 from crucible_bridge.v1 import events_pb2
-from crucible_worker.runs import spans
-from crucible_worker.runs.journal import JournalUnavailable
+from crucible_worker.engine import spans
+from crucible_worker.journal import JournalUnavailable
 from crucible_worker.testing import STALL, ScriptedModel
 from tests.service.evaluation_kit import (
     HeldModel,

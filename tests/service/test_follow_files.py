@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
-from crucible_worker.follow.checkpoints import Checkpoint, Lookout, Naming, look
-from crucible_worker.follow.holding import Vanished, changed, hold, left, release
+from crucible_worker.planning.follow.checkpoints import Checkpoint, Lookout, Naming, look
+from crucible_worker.planning.follow.holding import Vanished, changed, hold, left, release
 from tests import needs
 from tests.service import follow_process
-from tests.unit.follow.checkpoint_files import age, safetensors, write
+from tests.unit.planning.follow.checkpoint_files import age, safetensors, write
 
 PROJECT = Path(__file__).parents[2]
 PATIENCE_SECONDS = 60.0

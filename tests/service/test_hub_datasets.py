@@ -25,9 +25,9 @@ from crucible_bridge.types import (
     Sample,
     SamplingParams,
 )
-from crucible_worker.runs.datasets import load
-from crucible_worker.runs.hub import loading
-from crucible_worker.runs.hub.reader import rows
+from crucible_worker.datasets.hub import loading
+from crucible_worker.datasets.hub.reader import rows
+from crucible_worker.datasets.loading import load
 from crucible_worker.testing import run_worker
 from crucible_worker.testing.scripted import ScriptedModel
 from tests import needs
@@ -269,7 +269,7 @@ def test_a_hub_in_trouble_may_be_asked_again(home, monkeypatch):
 def test_no_request_waits_for_ever(monkeypatch):
     """The library asks for folders without any bound; two hosts that never answer would keep all others waiting."""
     from crucible_worker import hub_requests
-    from crucible_worker.runs.hub import fetching
+    from crucible_worker.datasets.hub import fetching
 
     made = []
     monkeypatch.setattr(hub_requests, "set_client_factory", made.append)

@@ -22,9 +22,9 @@ from crucible_bridge.types import (
 from crucible_worker.backends.local import LocalBackend
 from crucible_worker.embedded import registry
 from crucible_worker.embedded.arithmetic import held_out
+from crucible_worker.inference.calls import CallGate, GatedModel
+from crucible_worker.inference.transcripts import Transcript
 from crucible_worker.rendering import render_prompt, render_supervised, sample_answers
-from crucible_worker.runs.calls import CallGate, GatedModel
-from crucible_worker.runs.transcripts import Transcript
 from tests import needs
 from tests.tables import rows
 

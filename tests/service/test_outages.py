@@ -24,8 +24,9 @@ from crucible_bridge.types import (
     SamplingParams,
     Verdict,
 )
+from crucible_worker.engine import waits
+from crucible_worker.inference import outages
 from crucible_worker.limits import WorkerLimits
-from crucible_worker.runs import outages, waits
 from crucible_worker.testing import ScriptedModel, run_worker
 from tests import needs
 from tests.service.evaluation_kit import accuracy, asked, numbered

@@ -19,10 +19,10 @@ from crucible_bridge.events import Event, EventKind
 from crucible_bridge.types import EmbeddedModel, EvaluationPlan, Goal, LocalModel, ModelRef
 from crucible_worker.backends.base import Model
 from crucible_worker.config import Settings
-from crucible_worker.runs import patience
-from crucible_worker.runs.journal import Transaction
-from crucible_worker.runs.journal.patient_plans import PatientRow, PatientStep, replace_steps
-from crucible_worker.runs.journal.schema import JOURNAL_FILE
+from crucible_worker.journal import Transaction
+from crucible_worker.journal.patient_plans import PatientRow, PatientStep, replace_steps
+from crucible_worker.journal.schema import JOURNAL_FILE
+from crucible_worker.planning import patience
 from crucible_worker.server import Worker
 from crucible_worker.server.parts import Parts, build_with
 from crucible_worker.testing import EventRecorder, RunningWorker, ScriptedModel, record_events, run_worker

@@ -13,7 +13,7 @@ import pytest
 
 import crucible_bridge
 from crucible_bridge.types import BuiltinDataset, Dataset, EmbeddedModel, EvaluateRequest, EvaluatorSpec
-from crucible_worker.runs.journal.schema import JOURNAL_FILE
+from crucible_worker.journal.schema import JOURNAL_FILE
 from tests.service.processes_kit import WAIT_SECONDS, wait_until
 
 MODEL = ["--model=embedded:arithmetic@320", "--data=builtin:arithmetic", "--samples=4", "--max-tokens=4"]

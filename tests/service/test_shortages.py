@@ -13,8 +13,8 @@ import pytest
 
 from crucible_bridge.errors import ResourceExhausted
 from crucible_bridge.types import EvaluationState, Limits, ModelInput, RowReader, SampledSequence, SamplingParams
-from crucible_worker.runs.jsonl import read_lines
-from crucible_worker.runs.tables import reader
+from crucible_worker.datasets.jsonl import read_lines
+from crucible_worker.datasets.tables import reader
 from crucible_worker.testing import ScriptedModel, run_worker
 from tests.service.evaluation_kit import SHOUT, samples_of
 

@@ -13,8 +13,8 @@ import pytest
 from crucible_bridge.suites import SuiteMember, parse_suite
 from crucible_bridge.types import HubDataset, Verdict
 from crucible_worker import suites
+from crucible_worker.datasets.hub.reader import rows
 from crucible_worker.grading.registry import create
-from crucible_worker.runs.hub.reader import rows
 from tests import needs
 
 datasets = pytest.importorskip("datasets", reason=needs.MISSING["datasets"])

@@ -13,8 +13,8 @@ from crucible_bridge.errors import Code
 from crucible_bridge.events import Event, EventKind
 from crucible_bridge.types import EvaluationState
 from crucible_bridge.v1 import evaluation_pb2, evaluation_pb2_grpc, events_pb2, events_pb2_grpc
-from crucible_worker.runs.journal.journal import STREAM_READERS
-from crucible_worker.runs.journal.schema import JOURNAL_FILE
+from crucible_worker.journal.journal import STREAM_READERS
+from crucible_worker.journal.schema import JOURNAL_FILE
 from crucible_worker.services import telemetry
 from tests.service.evaluation_kit import HeldModel, asked, log_of, numbered, refused, rig
 from tests.tables import rows

@@ -29,15 +29,15 @@ from crucible_bridge.types import (
 )
 from crucible_worker.embedded import registry
 from crucible_worker.evaluators.registry import EVALUATORS
-from crucible_worker.follow import events as checkpoint_events
+from crucible_worker.events import run_events
 from crucible_worker.grading.registry import GRADERS
+from crucible_worker.journal.follows import CheckpointRow, CheckpointState
+from crucible_worker.journal.patient_plans import PatientPlan, PatientStep
+from crucible_worker.journal.queries import Row
+from crucible_worker.journal.records import request_to_record
 from crucible_worker.limits import WorkerLimits
-from crucible_worker.runs import run_events
-from crucible_worker.runs.journal.follows import CheckpointRow, CheckpointState
-from crucible_worker.runs.journal.patient_plans import PatientPlan, PatientStep
-from crucible_worker.runs.journal.queries import Row
-from crucible_worker.runs.journal.records import request_to_record
-from crucible_worker.runs.patience_events import Improvement, best_event, plateau_event
+from crucible_worker.planning.follow import events as checkpoint_events
+from crucible_worker.planning.patience_events import Improvement, best_event, plateau_event
 from crucible_worker.server.description import fixed_limits
 from tests.protos import CALLS
 from tests.tables import rows

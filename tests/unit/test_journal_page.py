@@ -6,7 +6,7 @@ import re
 import sqlite3
 from pathlib import Path
 
-from crucible_worker.runs.journal.schema import SCHEMA
+from crucible_worker.journal.schema import SCHEMA
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "journal.md"
 

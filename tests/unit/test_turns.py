@@ -5,7 +5,7 @@ import itertools
 
 import pytest
 
-from crucible_worker.runs.batches import ITEMS_A_PASS, each
+from crucible_worker.inference.batches import ITEMS_A_PASS, each
 from crucible_worker.turns import FewAtOnce, Turns
 from tests import virtual_time
 

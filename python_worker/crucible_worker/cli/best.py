@@ -220,9 +220,9 @@ async def _ranked(
     min_scored_share: float,
 ) -> _Ranked:
     from crucible_bridge.types import Goal
+    from crucible_worker.history.rules import of_latest_rules
     from crucible_worker.reports.facts import rules_in_words
     from crucible_worker.reports.scored import enough_scored
-    from crucible_worker.runs.rules import of_latest_rules
 
     current = [one for one in candidates if not one.result.superseded]
     found = current if across_rules else of_latest_rules(current)
@@ -315,7 +315,7 @@ async def _pairs(
 def _written(run: str, metric: str, found: _Ranked, config: Path | None, model_root: list[Path] | None) -> Path:
     from crucible_bridge.errors import BridgeError
     from crucible_worker.cli.here import with_roots
-    from crucible_worker.runs.best_file import write_best
+    from crucible_worker.planning.best_file import write_best
 
     roots = with_roots(settings_or_exit(config, model_roots=model_root)).model_roots
     facts = {

@@ -21,8 +21,8 @@ from pathlib import Path
 from crucible_worker.cli.probe import NoAnswer, probe, target
 from crucible_worker.config import Settings
 from crucible_worker.grading.code.images import CodeImage
-from crucible_worker.runs.journal.schema import JOURNAL_FILE, SCHEMA_VERSION, prepare
-from crucible_worker.runs.resumptions import waiting_text
+from crucible_worker.history.resumptions import waiting_text
+from crucible_worker.journal.schema import JOURNAL_FILE, SCHEMA_VERSION, prepare
 
 __all__ = ["Check", "run_checks"]
 
@@ -185,20 +185,20 @@ def _journal(state_dir: Path) -> str:
             raise _Missing(f"{path} is of version {version}, this worker writes {SCHEMA_VERSION}")
         (count,) = connection.execute("SELECT count(*) FROM evaluations").fetchone()
         known = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'resumptions'").fetchone() is not None
-        waiting = waiting_text(connection, known=known)
+        waiting = waiting_text(connection, known)
     older = f"; of version {version}, brought to {SCHEMA_VERSION} at the next start" if version < SCHEMA_VERSION else ""
     return f"{path}, evaluations: {count:,}{older}{waiting and f'; {waiting}'}"
 
 
 def _database(url: str) -> str:
     """Only looks: nothing is created in the database."""
-    from crucible_worker.runs.journal.urls import without_password
+    from crucible_worker.journal.urls import without_password
 
     try:
-        from crucible_worker.runs.journal.postgres.looking import look
+        from crucible_worker.journal.postgres.looking import look
     except ModuleNotFoundError as error:
         raise _Missing(f"{error.name} is not installed") from None
-    return f"{without_password(url)}, {look(url)}"
+    return f"{without_password(url)}, {look(url, waiting_text)}"
 
 
 @contextlib.contextmanager

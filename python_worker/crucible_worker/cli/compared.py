@@ -8,8 +8,8 @@ from typing import Any
 
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.types import CompareRequest, Evaluation, PairedComparison, Problem
+from crucible_worker.analysis.comparison import Comparisons
 from crucible_worker.held_paths import format_own_model
-from crucible_worker.runs.comparison import Comparisons
 
 __all__ = ["COLUMNS", "Compared", "as_data", "compared", "tables"]
 

@@ -23,13 +23,13 @@ from crucible_worker.cli.one_line import one_line
 from crucible_worker.cli.options import EXIT_FAILED
 from crucible_worker.cli.progress import Show, progress
 from crucible_worker.config import Settings
-from crucible_worker.follow.following import Following
-from crucible_worker.follow.follows import Follows
-from crucible_worker.follow.unnamed import unnamed_line
+from crucible_worker.evaluations import Evaluations
+from crucible_worker.journal.follows import FollowRow
+from crucible_worker.planning.follow.following import Following
+from crucible_worker.planning.follow.follows import Follows
+from crucible_worker.planning.follow.unnamed import unnamed_line
 from crucible_worker.reports.as_json import evaluation_as_json
 from crucible_worker.reports.sentences import evaluator_sentences, unscored_warnings
-from crucible_worker.runs.evaluations import Evaluations
-from crucible_worker.runs.journal.follows import FollowRow
 from crucible_worker.server.parts import CustomFiles
 from crucible_worker.telemetry.logging import configure_logging
 

@@ -155,7 +155,7 @@ def _opened(source: Path, output: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
     """The input as it is on disk, and its text."""
     from crucible_bridge.errors import FailedPrecondition, InvalidField
     from crucible_bridge.reasons import Reason
-    from crucible_worker.runs.text_files import text_file
+    from crucible_worker.datasets.text_files import text_file
 
     if output.exists() and source.exists() and output.samefile(source):
         raise InvalidField("--output", "is the input, which would be lost")
@@ -216,7 +216,7 @@ def _read(source: BinaryIO, *, code: bool) -> Iterator[PairLine]:
     from crucible_bridge.errors import FailedPrecondition
     from crucible_bridge.reasons import Reason
     from crucible_worker.cli.pairs import read_pairs
-    from crucible_worker.runs.jsonl import MalformedLine
+    from crucible_worker.datasets.jsonl import MalformedLine
 
     try:
         yield from read_pairs(source, code=code)

@@ -20,9 +20,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
 
 from crucible_bridge.types import CodeItem, GradeItem
+from crucible_worker.datasets.jsonl import MalformedLine, bounded_lines, kind_of, parsed_line
 from crucible_worker.grading.code.assertions import BadTests
 from crucible_worker.grading.code.records import read_tests
-from crucible_worker.runs.jsonl import MalformedLine, bounded_lines, kind_of, parsed_line
 
 __all__ = ["PairLine", "read_pairs"]
 

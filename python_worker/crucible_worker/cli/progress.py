@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol, TextIO
 
 from crucible_bridge.events import Event, EventKind
 from crucible_worker.cli.pace import Pace
-from crucible_worker.runs.phases import Phase
+from crucible_worker.engine.phases import Phase
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID

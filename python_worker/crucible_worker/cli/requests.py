@@ -33,13 +33,13 @@ from crucible_bridge.types import (
 )
 from crucible_worker import suites
 from crucible_worker.cli.tasks import dataset_of, keeps_log, of_tasks
+from crucible_worker.datasets.loading import BUILTIN_DATASETS
+from crucible_worker.engine.preparation import keys_of
+from crucible_worker.engine.specification import PlacedKeys, refuse_equal_keys
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.parts import EvaluatorParts
 from crucible_worker.grading import registry as graders
 from crucible_worker.grading.parts import NO_GRADING_PARTS
-from crucible_worker.runs.datasets import BUILTIN_DATASETS
-from crucible_worker.runs.preparation import keys_of
-from crucible_worker.runs.specification import PlacedKeys, refuse_equal_keys
 
 __all__ = ["DEFAULT_MAX_TOKENS", "EvaluationToRun", "Typed", "evaluations_to_run", "read_evaluators", "read_prompt"]
 

@@ -47,7 +47,7 @@ async def results_of_journal(settings: Settings) -> AsyncIterator[Bridge]:
     import crucible_bridge
     from crucible_bridge.errors import NotFound
     from crucible_bridge.reasons import Reason
-    from crucible_worker.runs.journal.schema import JOURNAL_FILE
+    from crucible_worker.journal.schema import JOURNAL_FILE
     from crucible_worker.server.parts import build
     from crucible_worker.server.worker import Worker
 

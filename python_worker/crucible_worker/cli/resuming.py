@@ -17,7 +17,7 @@ from crucible_worker.cli.reading import read_or_exit, say_state
 from crucible_worker.cli.requests import EvaluationToRun
 from crucible_worker.cli.run_summary import RunSummary, Shown
 from crucible_worker.cli.running import run
-from crucible_worker.runs.resuming import refuse_bound
+from crucible_worker.engine.resuming import refuse_bound
 
 if TYPE_CHECKING:
     from crucible_bridge import Bridge

@@ -19,9 +19,9 @@ from crucible_worker.cli.progress import Show, progress
 from crucible_worker.cli.refusals import Refused, in_flags, refusing
 from crucible_worker.cli.requests import EvaluationToRun
 from crucible_worker.config import Settings
-from crucible_worker.runs.evaluations import Evaluations
-from crucible_worker.runs.journal.records import Joint
-from crucible_worker.runs.phases import Phase
+from crucible_worker.engine.phases import Phase
+from crucible_worker.evaluations import Evaluations
+from crucible_worker.journal.records import Joint
 from crucible_worker.server.parts import CustomFiles
 from crucible_worker.telemetry.logging import configure_logging
 

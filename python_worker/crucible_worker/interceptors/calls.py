@@ -7,10 +7,10 @@ import collections
 
 from crucible_bridge.reasons import Reason
 from crucible_worker.alarms import Alarms, TimeBound
+from crucible_worker.engine.admission import draining_error
 from crucible_worker.interceptors.methods import HEALTH, REFLECTION, Method
 from crucible_worker.interceptors.room import Room, exhausted
 from crucible_worker.limits import WorkerLimits
-from crucible_worker.runs.admission import draining_error
 
 __all__ = ["Calls"]
 

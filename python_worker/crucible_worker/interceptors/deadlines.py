@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import Any
 
 from crucible_bridge.errors import BridgeError, DeadlineExceeded
+from crucible_worker.engine.admission import draining_error
 from crucible_worker.interceptors.calls import Calls
 from crucible_worker.interceptors.methods import WORKER, Context, Handle, Method
-from crucible_worker.runs.admission import draining_error
 from crucible_worker.telemetry.logging import bound
 
 __all__ = ["MARGIN_SECONDS", "MARGIN_SHARE", "bounded"]

@@ -39,6 +39,7 @@ def describe(info: WorkerInfo, parts: Parts, settings: Settings) -> WorkerInfo:
 def fixed_limits() -> Mapping[str, float]:
     """Limits that no setting changes."""
     # Imported here: it takes some 20 ms, which the start need not spend.
+    from crucible_worker.engine.specification import MAX_OPTIONS_BYTES
     from crucible_worker.evaluators.environments.group import MAX_GROUP_SIZE
     from crucible_worker.evaluators.environments.options import MAX_TURNS_OF_A_ROLLOUT
     from crucible_worker.evaluators.inspect.logs import MAX_LOG_BYTES, MAX_LOGS_BYTES
@@ -51,7 +52,6 @@ def fixed_limits() -> Mapping[str, float]:
     from crucible_worker.metrics.classification import MAX_LABEL_CHARS, MAX_LABELS
     from crucible_worker.metrics.trajectory_checks import MAX_KEYS, MAX_NAME_CHARS
     from crucible_worker.rendering.templates import MAX_PROMPT_CHARS
-    from crucible_worker.runs.specification import MAX_OPTIONS_BYTES
 
     return {
         "max_answer_bytes": direct.MAX_TEXT_BYTES,

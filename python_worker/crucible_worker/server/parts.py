@@ -29,6 +29,10 @@ from crucible_worker.backends.openai.backend import OpenAIBackend
 from crucible_worker.backends.orchestrator import OrchestratorBackend
 from crucible_worker.backends.tinker.backend import TinkerBackend
 from crucible_worker.config import Settings
+from crucible_worker.datasets.loading import BUILTIN_DATASETS
+from crucible_worker.engine.preparation import Sources
+from crucible_worker.engine.prompting import TEMPLATE_MODULE
+from crucible_worker.evaluations import Evaluations
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.environments.described import Environments
 from crucible_worker.evaluators.guarded import GuardedType
@@ -41,11 +45,7 @@ from crucible_worker.grading.fanout.graders import ClusterPlaces, check_installe
 from crucible_worker.grading.parts import GradingParts
 from crucible_worker.grading.pool import MIN_CHILDREN, GradingPool
 from crucible_worker.managed_refs import SCHEME
-from crucible_worker.runs.datasets import BUILTIN_DATASETS
-from crucible_worker.runs.evaluations import Evaluations
-from crucible_worker.runs.preparation import Sources
-from crucible_worker.runs.prompting import TEMPLATE_MODULE
-from crucible_worker.runs.run_patterns import PatternPlan
+from crucible_worker.planning.run_patterns import PatternPlan
 
 __all__ = ["Build", "CustomFiles", "Parts", "build", "build_with"]
 

@@ -35,14 +35,14 @@ from crucible_bridge.v1 import (
 )
 from crucible_worker.background import Background
 from crucible_worker.config import Settings
-from crucible_worker.follow.follows import Follows
 from crucible_worker.grading.fanout.fanout import Fanout
 from crucible_worker.grading.fanout.graders import math_on
 from crucible_worker.grading.pool import GradingPool
 from crucible_worker.interceptors import Calls, Interceptor
 from crucible_worker.interceptors.methods import HEALTH
-from crucible_worker.runs.journal.queries import Head
-from crucible_worker.runs.journal.urls import without_password
+from crucible_worker.journal.queries import Head
+from crucible_worker.journal.urls import without_password
+from crucible_worker.planning.follow.follows import Follows
 from crucible_worker.server.credentials import Certificate, Credentials
 from crucible_worker.server.description import describe
 from crucible_worker.server.endpoint import Endpoint

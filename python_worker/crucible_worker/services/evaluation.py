@@ -40,12 +40,12 @@ from crucible_bridge.types import (
     bounds,
 )
 from crucible_bridge.v1 import evaluation_pb2 as pb
-from crucible_worker.follow.follows import Follows
+from crucible_worker.datasets.loading import LoadedDataset, MalformedSample
+from crucible_worker.evaluations import Evaluations
 from crucible_worker.interceptors.methods import Context, Encoded
 from crucible_worker.limits import WorkerLimits
-from crucible_worker.runs.datasets import LoadedDataset, MalformedSample
-from crucible_worker.runs.evaluations import Evaluations
-from crucible_worker.runs.plans import EvaluationPlans
+from crucible_worker.planning.follow.follows import Follows
+from crucible_worker.planning.plans import EvaluationPlans
 from crucible_worker.services import registration
 from crucible_worker.services.orchestrator import Frames, Requests, evaluate_held
 from crucible_worker.services.reports import report_request

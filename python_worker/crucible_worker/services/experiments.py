@@ -21,7 +21,7 @@ from crucible_bridge.types import (
     SyncResponse,
 )
 from crucible_bridge.v1 import experiments_pb2 as pb
-from crucible_worker.runs.experiments.experiments import Experiments
+from crucible_worker.experiments.experiments import Experiments
 from crucible_worker.services import registration
 
 __all__ = ["ExperimentService"]

@@ -26,6 +26,8 @@ from crucible_bridge.errors import InvalidField
 from crucible_bridge.events import Event
 from crucible_bridge.types import Grade, MathGrades
 from crucible_bridge.v1 import grading_pb2 as pb
+from crucible_worker.engine.usage import Charge
+from crucible_worker.events.run_events import grading_complete
 from crucible_worker.grading.code.bubblewrap import none_wanted
 from crucible_worker.grading.code.places import Places
 from crucible_worker.grading.fanout.fanout import CHUNK_LEAST, Fanout
@@ -33,13 +35,11 @@ from crucible_worker.grading.fanout.graders import ClusterMath, ClusterPlaces, P
 from crucible_worker.grading.math.grader import POLICY_VERSION, MathGrader
 from crucible_worker.grading.pool import no_pool
 from crucible_worker.grading.scorers import scorer_of
+from crucible_worker.inference.model_calls import Backends
+from crucible_worker.inference.rubric_calls import ask_rubric
 from crucible_worker.interceptors.methods import Context
 from crucible_worker.interceptors.work import WorkBound, counted
 from crucible_worker.limits import WorkerLimits
-from crucible_worker.runs.model_calls import Backends
-from crucible_worker.runs.rubric_calls import ask_rubric
-from crucible_worker.runs.run_events import grading_complete
-from crucible_worker.runs.usage import Charge
 from crucible_worker.services import registration
 from crucible_worker.services.grading_answers import extracted, extracted_program, finished, judged, noted
 from crucible_worker.services.grading_lanes import LARGE_REQUEST_BYTES, Lanes

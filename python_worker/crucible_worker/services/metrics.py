@@ -34,13 +34,13 @@ from crucible_bridge.types import (
 from crucible_bridge.v1 import metrics_pb2 as pb
 from crucible_worker.backends.base import Backend
 from crucible_worker.backends.concurrently import concurrently
+from crucible_worker.engine.usage import Charge
+from crucible_worker.events.run_events import metrics_computed
+from crucible_worker.inference.logprobs import model_logprobs
+from crucible_worker.inference.pair_logprobs import PairLogprobs, pair_logprobs
 from crucible_worker.interceptors.methods import Context
 from crucible_worker.limits import WorkerLimits
 from crucible_worker.metrics.pass_at_k import most_draws
-from crucible_worker.runs.logprobs import model_logprobs
-from crucible_worker.runs.pair_logprobs import PairLogprobs, pair_logprobs
-from crucible_worker.runs.run_events import metrics_computed
-from crucible_worker.runs.usage import Charge
 from crucible_worker.services import metric_answers as answers
 from crucible_worker.services import registration
 from crucible_worker.services.metric_answers import Answer

@@ -20,12 +20,13 @@ from crucible_bridge.codec.field_ranges import parsed
 from crucible_bridge.types import LogprobsAnswer, LogprobsRequest, ModelRef
 from crucible_bridge.v1 import models_pb2 as pb
 from crucible_worker.backends.base import Backend
+from crucible_worker.engine.usage import Charge
+from crucible_worker.inference.logprobs_calls import ask_logprobs
+from crucible_worker.inference.model_calls import ask_forward, ask_samples
+from crucible_worker.inference.teachers import ask_teachers
 from crucible_worker.interceptors.methods import Context
+from crucible_worker.journal.usage import UsageSum
 from crucible_worker.limits import WorkerLimits
-from crucible_worker.runs.logprobs_calls import ask_logprobs
-from crucible_worker.runs.model_calls import ask_forward, ask_samples
-from crucible_worker.runs.teachers import ask_teachers
-from crucible_worker.runs.usage import Charge, UsageSum
 from crucible_worker.services import registration
 
 __all__ = ["LARGE_REQUEST_BYTES", "THREADS", "ModelService"]

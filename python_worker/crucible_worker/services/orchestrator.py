@@ -40,9 +40,9 @@ from crucible_worker.backends.orchestrator import (
     Session,
     Withdrawn,
 )
+from crucible_worker.engine.caller_models import CallerConnection
+from crucible_worker.evaluations import Evaluations
 from crucible_worker.limits import WorkerLimits
-from crucible_worker.runs.caller_models import CallerConnection
-from crucible_worker.runs.evaluations import Evaluations
 from crucible_worker.services.registration import LARGE_REQUEST_BYTES
 
 __all__ = ["Frames", "Requests", "evaluate_held"]

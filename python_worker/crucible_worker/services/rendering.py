@@ -18,10 +18,8 @@ from crucible_bridge.codec.answer_room import within_room
 from crucible_bridge.codec.field_ranges import parsed
 from crucible_bridge.types import ListRenderersRequest, ListRenderersResponse
 from crucible_bridge.v1 import rendering_pb2 as pb
-from crucible_worker.interceptors.methods import Context
-from crucible_worker.limits import WorkerLimits
-from crucible_worker.runs.model_calls import Backends
-from crucible_worker.runs.rendering_calls import (
+from crucible_worker.inference.model_calls import Backends
+from crucible_worker.inference.rendering_calls import (
     build_prompts,
     build_supervised,
     detokenize,
@@ -30,6 +28,8 @@ from crucible_worker.runs.rendering_calls import (
     parse_responses,
     tokenize,
 )
+from crucible_worker.interceptors.methods import Context
+from crucible_worker.limits import WorkerLimits
 from crucible_worker.services import registration
 
 __all__ = ["RenderingService"]

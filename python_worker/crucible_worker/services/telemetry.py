@@ -8,9 +8,9 @@ import grpc
 
 from crucible_bridge.codec.events import event_kinds_from_v1, page_to_v1, with_sample_result
 from crucible_bridge.v1 import events_pb2
+from crucible_worker.evaluations import Evaluations
+from crucible_worker.events.streams import EventPage
 from crucible_worker.interceptors.methods import Context, Encoded
-from crucible_worker.runs.evaluations import Evaluations
-from crucible_worker.runs.streams import EventPage
 from crucible_worker.services import registration
 from crucible_worker.telemetry.logging import bind_contextvars
 

@@ -13,7 +13,7 @@ import json
 from pathlib import Path
 
 from crucible_bridge.types import SamplingParams
-from crucible_worker.runs.specification import fingerprint, plan_fingerprint, settings_fingerprint, step_fingerprint
+from crucible_worker.engine.specification import fingerprint, plan_fingerprint, settings_fingerprint, step_fingerprint
 from tests.cases.wire import specifications
 from tests.cases.wire.messages import decoders, outcome
 

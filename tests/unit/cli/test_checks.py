@@ -15,7 +15,7 @@ from crucible_worker.cli import checks
 from crucible_worker.cli.checks import Check, run_checks
 from crucible_worker.cli.probe import Answer
 from crucible_worker.config import Settings
-from crucible_worker.runs.journal.schema import JOURNAL_FILE, prepare
+from crucible_worker.journal.schema import JOURNAL_FILE, prepare
 from crucible_worker.testing import run_worker
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from crucible_bridge.types import GradeItem
 from crucible_worker.cli.pairs import PairLine, read_pairs
-from crucible_worker.runs.jsonl import MAX_LINE_BYTES
+from crucible_worker.datasets.jsonl import MAX_LINE_BYTES
 from tests.tables import rows
 
 

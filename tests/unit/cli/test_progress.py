@@ -11,7 +11,7 @@ from crucible_bridge.types import Problem
 from crucible_worker.cli import progress as module
 from crucible_worker.cli.pace import Pace
 from crucible_worker.cli.progress import progress
-from crucible_worker.runs.phases import Phase
+from crucible_worker.engine.phases import Phase
 
 START = Event(kind=EventKind.EVALUATION_START, measurements={"total": 20, "done": 0})
 HALF = Event(kind=EventKind.EVALUATION_PROGRESS, measurements={"total": 20, "done": 10})

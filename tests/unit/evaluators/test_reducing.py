@@ -23,9 +23,9 @@ from crucible_bridge.types import (
     Verdict,
 )
 from crucible_worker.backends.base import Model
+from crucible_worker.engine.specification import PlacedKeys, refuse_equal_keys
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.base import Evaluator, Outcome
-from crucible_worker.runs.specification import PlacedKeys, refuse_equal_keys
 from tests.tables import rows
 from tests.unit.evaluators.doubles import Double, Letters, Sampling, context
 

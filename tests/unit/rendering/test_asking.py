@@ -9,9 +9,9 @@ import pytest
 from crucible_bridge.errors import Cancelled, FailedPrecondition, InvalidField
 from crucible_bridge.types import ChatMessage, Conversation, Datum, ModelInput, SampledSequence, SamplingParams
 from crucible_worker.backends.base import Capability, Model, Rendered
+from crucible_worker.inference.calls import CallGate, GatedModel
 from crucible_worker.rendering import ask, finished, sample_answers
 from crucible_worker.rendering.role_colon import STOP
-from crucible_worker.runs.calls import CallGate, GatedModel
 from crucible_worker.testing import ScriptedModel
 from tests.tables import rows
 

@@ -1,0 +1,1 @@
+"""What results say when they are compared: pairs, gates, ties, clusters."""

@@ -1,0 +1,1 @@
+"""Samples of data sets: files, tables, the hub, and where they are kept."""

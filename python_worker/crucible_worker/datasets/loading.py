@@ -1,0 +1,320 @@
+"""Data sets: from a source to samples, all checked before anything is evaluated, with their fingerprint."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import hashlib
+import itertools
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+
+import msgpack
+
+from crucible_bridge.arrays import to_tensor
+from crucible_bridge.errors import InvalidField, NotFound, Unavailable
+from crucible_bridge.reasons import Reason
+from crucible_bridge.types import (
+    BuiltinDataset,
+    Conversation,
+    Dataset,
+    Datum,
+    FileDataset,
+    FileFormat,
+    HubDataset,
+    ImageAssetChunk,
+    ImageChunk,
+    InlineDataset,
+    JsonlDataset,
+    ModelInputChunk,
+    RowReader,
+    Sample,
+    TokensChunk,
+)
+from crucible_worker.datasets.hub.loading import read_rows
+from crucible_worker.datasets.identity import KeptSamples
+from crucible_worker.datasets.jsonl import find_file, read_lines
+from crucible_worker.datasets.spool import MalformedSample, SpooledSamples, shuffle_key, spool
+from crucible_worker.datasets.tables.loading import read_table
+from crucible_worker.file_states import state_of
+from crucible_worker.journal.messages import messages_to_values
+
+__all__ = ["BUILTIN_DATASETS", "LoadedDataset", "MalformedSample", "field_of", "load"]
+
+CHANGE_CHECK_SECONDS = 0.5
+"""Seconds between two looks whether a file that is read is being written."""
+_SHOWN_VALUES, _SHOWN_CHARS, _SHOWN_QUERY = 10, 40, 400
+"""Limits of the error about a filter that no sample passes: existing values of a key, and characters."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedDataset:
+    """The samples to evaluate on."""
+
+    samples: Sequence[Sample | MalformedSample]
+    """In order; every sample has an id, and ids are unique. Those of a file are read back one at a time."""
+    fingerprint: str
+    """SHA-256 of these samples, in hexadecimal: equal for equal samples in the same order, whatever their source."""
+
+
+def load(
+    dataset: Dataset,
+    *,
+    data_roots: Sequence[Path],
+    builtins: Mapping[str, Callable[[], Sequence[Sample]]],
+    spool_dir: Path | None = None,
+    hub_network: bool = False,
+    go_on: Callable[[], None] = lambda: None,
+) -> LoadedDataset:
+    """Load a data set. It blocks: call it in a thread.
+
+    A sample without an id gets its index in the source, from 0. Shuffling sorts by SHA-256 of seed and id, so that the
+    order is the same in every version of Python and adding a sample leaves the others in their order; the limit is
+    applied after it. The whole source is checked, whatever the limit. An exception is a data set of the hub without
+    shuffling and filter: there, only the rows within the limit are read.
+
+    Args:
+        dataset: what to load.
+        data_roots: files lie below these.
+        builtins: data sets that ship with the worker, by name.
+        spool_dir: where samples of large files lie while they are evaluated; the system's temporary directory if None.
+        hub_network: whether the Hugging Face hub may be queried; otherwise only its cache on this machine is read.
+        go_on: called for every line of a file, and repeatedly after that; it raises to stop the loading.
+
+    Raises:
+        InvalidField: it is empty, or `where` leaves nothing of it (reason EMPTY_DATASET), an id occurs twice
+            (DUPLICATE_SAMPLE_ID), a line is malformed and not to be skipped (MALFORMED_LINE), a file is not of its
+            format (MALFORMED_FILE), its columns fit two shapes (AMBIGUOUS_COLUMNS) or lack a requested one
+            (NO_SUCH_COLUMN), or the limit is below 1.
+        NotFound: there is no such file or built-in data set.
+        PermissionDenied: the path leads out of the data roots, or the file cannot be read.
+        Unavailable: the file was written while it was read (DATASET_CHANGED_WHILE_READ).
+        FailedPrecondition: a file is requested, and the worker has no data root.
+        Unavailable: there is no room for the samples (NO_ROOM_FOR_DATASET).
+        BridgeError: the hub's data set cannot be loaded; see `datasets.hub.loading.read_rows`.
+    """
+    if dataset.limit is not None and dataset.limit < 1:
+        raise InvalidField("dataset.limit", f"is {dataset.limit}, at least 1 is needed")
+    match dataset.source:
+        case InlineDataset(KeptSamples() as samples):
+            return _kept(samples, dataset, go_on)
+        case InlineDataset(samples):
+            field, loaded = "dataset.inline", _identified(samples, "dataset.inline")
+        case JsonlDataset() | FileDataset():
+            field = field_of(dataset.source)
+            loaded = _from_file(
+                dataset, dataset.source, find_file(dataset.source.path, data_roots, field), spool_dir, go_on
+            )
+        case HubDataset():
+            field, loaded = "dataset.hub", _from_hub(dataset, dataset.source, spool_dir, hub_network, go_on)
+        case BuiltinDataset(name):
+            field, loaded = "dataset.builtin", _identified(_builtin(name, builtins), "dataset.builtin")
+    return _finished(loaded, dataset, field, go_on)
+
+
+def _finished(
+    loaded: SpooledSamples | list[Sample], dataset: Dataset, field: str, go_on: Callable[[], None]
+) -> LoadedDataset:
+    if not loaded:
+        raise InvalidField(field, "holds no sample", reason=Reason.EMPTY_DATASET)
+    if dataset.where:
+        loaded = _chosen(loaded, dataset.where, go_on)
+    samples = _ordered(loaded, dataset.shuffle_seed, dataset.limit, go_on)
+    return LoadedDataset(samples=samples, fingerprint=_fingerprint(samples, go_on))
+
+
+def _kept(samples: KeptSamples, dataset: Dataset, go_on: Callable[[], None]) -> LoadedDataset:
+    key = (dataset.limit, dataset.shuffle_seed, tuple(sorted(dataset.where.items())))
+    if key not in samples.loaded:
+        field = "dataset.inline"
+        samples.loaded[key] = _finished(_identified(samples, field), dataset, field, go_on)
+    return samples.loaded[key]
+
+
+def field_of(source: JsonlDataset | FileDataset) -> str:
+    """Where a request names a file."""
+    return "dataset.jsonl_path" if isinstance(source, JsonlDataset) else "dataset.file"
+
+
+def _from_file(
+    dataset: Dataset, source: JsonlDataset | FileDataset, path: Path, spool_dir: Path | None, go_on: Callable[[], None]
+) -> SpooledSamples:
+    field = field_of(source)
+    kind, columns = ("jsonl", {}) if isinstance(source, JsonlDataset) else (source.format, source.columns)
+    cure = f"name the columns, as in {kind}:PATH?input=question&target=answer"
+    rows = RowReader(columns, field=field, cure=cure, typed=kind != FileFormat.CSV)
+    unchanged = _Unchanged(path, field, go_on)
+    go_on = unchanged.go_on
+    if isinstance(source, JsonlDataset) or source.format is FileFormat.JSONL:
+        noun, lines = "line", read_lines(path, field, rows, go_on)
+    else:
+        noun, lines = "row", read_table(path, source, rows, go_on)
+    with contextlib.closing(lines):
+        try:
+            return spool(lines, spool_dir, field=field, noun=noun, skip_malformed=dataset.skip_malformed, go_on=go_on)
+        finally:
+            unchanged.check()  # what was read of a file that has changed is no fault of its content
+
+
+class _Unchanged:
+    """Refuses a file that is written while it is read: its samples would be those of no file."""
+
+    def __init__(self, path: Path, field: str, go_on: Callable[[], None]) -> None:
+        self._path, self._field, self._go_on = path, field, go_on
+        self._before, self._next = state_of(path), time.monotonic() + CHANGE_CHECK_SECONDS
+
+    def go_on(self) -> None:
+        """Check from time to time: a file that grows may have no end."""
+        self._go_on()
+        if time.monotonic() >= self._next:
+            self.check()
+            self._next = time.monotonic() + CHANGE_CHECK_SECONDS
+
+    def check(self) -> None:
+        """Compare the file's size and time with those of before.
+
+        Raises:
+            Unavailable: they differ (DATASET_CHANGED_WHILE_READ).
+        """
+        if state_of(self._path) != self._before:
+            raise Unavailable(
+                "was written while it was read: call again when it is complete",
+                reason=Reason.DATASET_CHANGED_WHILE_READ,
+                field=self._field,
+            )
+
+
+def _from_hub(
+    dataset: Dataset, source: HubDataset, spool_dir: Path | None, network: bool, go_on: Callable[[], None]
+) -> SpooledSamples:
+    limit = dataset.limit if dataset.shuffle_seed is None and not dataset.where else None
+    with contextlib.closing(read_rows(source, network=network, limit=limit, go_on=go_on)) as rows:
+        return spool(
+            rows, spool_dir, field="dataset.hub", noun="row", skip_malformed=dataset.skip_malformed, go_on=go_on
+        )
+
+
+def _chosen(
+    samples: SpooledSamples | list[Sample], where: Mapping[str, str], go_on: Callable[[], None]
+) -> SpooledSamples | list[Sample]:
+    """The samples that have all these values in their metadata; a malformed line has no metadata.
+
+    Raises:
+        InvalidField: there is none (EMPTY_DATASET); the error names existing values.
+    """
+    there: dict[str, dict[str, None]] = {key: {} for key in where}
+    first: list[str] = []
+
+    def is_meant(sample: Sample | MalformedSample) -> bool:
+        go_on()
+        metadata = {} if isinstance(sample, MalformedSample) else sample.metadata
+        if not first:
+            first.extend(key[:_SHOWN_CHARS] for key in itertools.islice(metadata, _SHOWN_VALUES))
+        for key, values in there.items():
+            if key in metadata and len(values) < _SHOWN_VALUES:
+                values[metadata[key][:_SHOWN_CHARS]] = None
+        return all(metadata.get(key) == value for key, value in where.items())
+
+    if isinstance(samples, SpooledSamples):
+        samples.choose(is_meant)
+        chosen: SpooledSamples | list[Sample] = samples
+    else:
+        chosen = [sample for sample in samples if is_meant(sample)]
+    if not chosen:
+        wanted = " and ".join(f"{key} = {value[:_SHOWN_CHARS]}" for key, value in where.items())
+        known = "; ".join(
+            f"values of {key} are {', '.join(values)}" if values else f"no sample has {key} in its metadata"
+            for key, values in there.items()
+        )
+        if first and not all(there.values()):
+            known = f"{known[:_SHOWN_QUERY]}; the first sample has {', '.join(first)[:_SHOWN_QUERY]}"
+        problem = f"matches no sample with {wanted[:_SHOWN_QUERY]}: {known[: 2 * _SHOWN_QUERY]}"
+        raise InvalidField("dataset.where", problem, reason=Reason.EMPTY_DATASET)
+    return chosen
+
+
+def _ordered(
+    samples: SpooledSamples | list[Sample], shuffle_seed: int | None, limit: int | None, go_on: Callable[[], None]
+) -> Sequence[Sample | MalformedSample]:
+    if isinstance(samples, SpooledSamples):
+        samples.ordered(shuffle_seed, limit, go_on)
+        return samples
+    if shuffle_seed is not None:
+        samples = sorted(samples, key=lambda sample: shuffle_key(shuffle_seed, sample.id))
+    return tuple(samples[:limit])
+
+
+def _arithmetic() -> Sequence[Sample]:
+    from crucible_worker.embedded.arithmetic import held_out  # hashes 8,100 problems: only when it is requested
+
+    return held_out()
+
+
+BUILTIN_DATASETS: Mapping[str, Callable[[], Sequence[Sample]]] = MappingProxyType({"arithmetic": _arithmetic})
+"""Data sets that ship with the worker."""
+
+
+def _builtin(name: str, builtins: Mapping[str, Callable[[], Sequence[Sample]]]) -> Sequence[Sample]:
+    if name not in builtins:
+        known = ", ".join(builtins) or "none"
+        raise NotFound(f"is {name[:60]!r}, known are: {known}", field="dataset.builtin", reason=Reason.UNKNOWN_DATASET)
+    return builtins[name]()
+
+
+def _identified(samples: Sequence[Sample], field: str) -> list[Sample]:
+    named = [
+        sample if sample.id else dataclasses.replace(sample, id=str(index)) for index, sample in enumerate(samples)
+    ]
+    first: dict[str, int] = {}
+    for index, sample in enumerate(named):
+        if sample.id in first:
+            message = f"has the id {sample.id[:200]!r} twice: sample {first[sample.id]} and sample {index}"
+            raise InvalidField(field, message, reason=Reason.DUPLICATE_SAMPLE_ID)
+        first[sample.id] = index
+    return named
+
+
+def _fingerprint(samples: Iterable[Sample | MalformedSample], go_on: Callable[[], None]) -> str:
+    # Records of MessagePack are self-delimiting: their concatenation is unambiguous, and is never in memory at once.
+    content, packer = hashlib.sha256(), msgpack.Packer(unicode_errors="surrogatepass")
+    for sample in samples:
+        go_on()
+        content.update(packer.pack(_canonical(sample)))
+    return content.hexdigest()
+
+
+def _canonical(sample: Sample | MalformedSample) -> list[object]:
+    if isinstance(sample, MalformedSample):
+        return ["malformed", sample.id, sample.fault]
+    match sample.input:
+        case Conversation(messages):
+            asked: object = ["conversation", messages_to_values(messages)]
+        case Datum():
+            asked = ["datum", *_canonical_datum(sample.input)]
+        case text:
+            asked = ["text", text]
+    metadata = [list(item) for item in sorted(sample.metadata.items())]
+    # A sample without labels has the fingerprint that it had before there were labels.
+    labels = [list(sample.choice_labels)] if sample.choice_labels else []
+    return ["sample", sample.id, asked, list(sample.targets), list(sample.choices), metadata, *labels]
+
+
+def _canonical_datum(datum: Datum) -> list[object]:
+    arrays = []
+    for key, array in sorted(datum.loss_fn_inputs.items()):
+        tensor = to_tensor(array)
+        arrays.append([key, tensor.dtype.value, list(tensor.shape), bytes(tensor.data)])
+    return [[_canonical_chunk(chunk) for chunk in datum.model_input.chunks], arrays]
+
+
+def _canonical_chunk(chunk: ModelInputChunk) -> list[object]:
+    match chunk:
+        case TokensChunk():
+            # Token ids are numbers: int32 and int64 give the same fingerprint.
+            return ["tokens", chunk.tokens.astype("<i8").tobytes()]
+        case ImageChunk():
+            return ["image", chunk.format, bytes(chunk.data), chunk.expected_tokens]
+        case ImageAssetChunk():
+            return ["asset", chunk.format, chunk.location, chunk.expected_tokens]

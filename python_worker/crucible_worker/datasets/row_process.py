@@ -1,0 +1,143 @@
+"""Rows of a source from a child process that reads, converts and downloads.
+
+A library there neither blocks the worker nor fills its memory, and the child ends as soon as its rows are not needed
+any more. It receives one request and sends a frame for each row, and one for its end or for what went wrong.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import threading
+from collections.abc import Callable, Generator, Iterable, Mapping
+from typing import Any
+
+from crucible_bridge.errors import BridgeError, Unavailable
+from crucible_bridge.types import RowReader
+from crucible_worker.children.entry import begin
+from crucible_worker.children.frames import frame, receive
+from crucible_worker.children.messages import error_from_map, error_to_map, pack, unpack
+from crucible_worker.children.process import Process
+from crucible_worker.datasets.jsonl import MAX_LINE_BYTES, Line, line_of
+
+__all__ = ["Fault", "answer", "rows_of", "without_tokens"]
+
+_ROW, _LONG, _FAULT, _ERROR, _END = b"r", b"l", b"m", b"e", b"."
+"""First byte of a frame of the child: a row as JSON, a row that is too long, the fault of a row, the error that ended
+the reading as JSON, or the end of the rows."""
+
+_LOOK_SECONDS = 0.2
+"""Seconds between two calls of `go_on` while the child is silent."""
+
+
+_TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN")
+
+
+def without_tokens() -> dict[str, str]:
+    """The environment of this process, without tokens, for a child that needs none."""
+    return {name: value for name, value in os.environ.items() if name not in _TOKENS}
+
+
+class Fault(str):
+    """What is wrong with a row, in place of the row."""
+
+
+def rows_of(
+    module: str,
+    request: Mapping[str, Any],
+    rows: RowReader,
+    *,
+    environment: Mapping[str, str],
+    died: Unavailable,
+    go_on: Callable[[], None],
+) -> Generator[Line, None, None]:
+    """The rows that a child sends, in order, numbered from 1, malformed ones included. Closing it ends the child.
+
+    Args:
+        module: run by the child; it calls `answer`.
+        request: sent to the child.
+        rows: reads its rows.
+        environment: the child's.
+        died: raised if the child ends without an end frame.
+        go_on: called while the child is silent and for every row; it raises to stop the reading.
+
+    Raises:
+        BridgeError: the child reports it, or `rows` refuses the whole.
+    """
+    process, end = Process.start(module, environment=environment, logs=True)
+    try:
+        with end:
+            with contextlib.suppress(ConnectionError):  # it has died already, which is detected below
+                end.sendall(pack(request))
+            end.settimeout(_LOOK_SECONDS)
+            yield from _lines(end, rows, died, go_on)
+    finally:
+        process.reap()
+    rows.finish()
+
+
+def answer(module: str, read: Callable[[dict[str, Any]], Iterable[Any]], plain: Callable[[object], object]) -> None:
+    """Answer one request, in the child.
+
+    Args:
+        module: run by the child.
+        read: returns the rows of the request, each a mapping or a Fault; may raise BridgeError.
+        plain: replaces a value that JSON does not support.
+    """
+    _, end = begin(module, __doc__)
+    request = receive(end)
+    assert request is not None
+    threading.Thread(target=_end_with, args=(end,), daemon=True).start()
+    with end.makefile("wb") as replies:
+        try:
+            for row in read(unpack(request)):
+                replies.write(frame(_row(row, plain)))
+            replies.write(frame(_END))
+        except BridgeError as error:
+            replies.write(frame(_ERROR + json.dumps(error_to_map(error)).encode()))
+
+
+def _row(row: Any, plain: Callable[[object], object]) -> bytes:
+    text = _written(row, plain)
+    if isinstance(row, Fault):
+        return _FAULT + text
+    return _ROW + text if len(text) <= MAX_LINE_BYTES else _LONG
+
+
+def _written(row: object, plain: Callable[[object], object]) -> bytes:
+    try:
+        return json.dumps(row, ensure_ascii=False, default=plain).encode()
+    except UnicodeEncodeError:  # half a surrogate pair: the reader of the row refuses its escape
+        return json.dumps(row, default=plain).encode()
+
+
+def _end_with(end: socket.socket) -> None:
+    """End at once when the worker closes the socket or dies."""
+    end.recv(1)
+    os._exit(1)
+
+
+def _lines(
+    end: socket.socket, rows: RowReader, died: Unavailable, go_on: Callable[[], None]
+) -> Generator[Line, None, None]:
+    number = 0
+    while True:
+        try:
+            body = receive(end, idle=go_on)
+        except ConnectionError:
+            body = None
+        kind, text = (body or b"")[:1], (body or b"")[1:]
+        number += 1
+        go_on()
+        if kind in (_ROW, _LONG):
+            yield line_of(number, text if kind == _ROW else None, rows)
+        elif kind == _FAULT:
+            yield Line(number=number, problem=json.loads(text))
+        elif kind == _ERROR:
+            raise error_from_map(json.loads(text))
+        elif kind == _END:
+            return
+        else:
+            raise died

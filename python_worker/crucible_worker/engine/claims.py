@@ -1,0 +1,349 @@
+"""How an attempt begins: which worker owns it, and what the evaluation consists of. Each is one transaction.
+
+An evaluation may be claimed before its data set was read. The first attempt that reads it then writes what the
+evaluation consists of, and START waits for that; see `lifecycle.open_log`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+
+from crucible_bridge.errors import AlreadyExists, FailedPrecondition, InternalError
+from crucible_bridge.reasons import Reason
+from crucible_bridge.types import EvaluateRequest, EvaluationState, Verdict
+from crucible_worker.engine import waits
+from crucible_worker.engine.evaluation_owners import EvaluationOwners
+from crucible_worker.engine.specification import differing_fields
+from crucible_worker.events import run_events
+from crucible_worker.fingerprints import same
+from crucible_worker.history import lifecycle, resumptions
+from crucible_worker.history.rules import other_rules, record_rules, refuse_other_rules
+from crucible_worker.journal import Transaction
+from crucible_worker.journal.queries import Reads, Row, find, find_by_number, find_rendering
+from crucible_worker.journal.records import (
+    Renderings,
+    apart_to_record,
+    renderings_to_record,
+    request_from_record,
+    request_to_record,
+    result_from_record,
+)
+from crucible_worker.journal.store import Owners
+
+__all__ = [
+    "Claim",
+    "Contents",
+    "claim",
+    "complete_model",
+    "fails_for_now",
+    "prepared",
+    "promote",
+    "refuse_other_contents",
+    "refuse_other_specification",
+]
+
+
+MAX_NAMED_FIELDS = 4
+"""Most fields that the refusal of another specification names."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Contents:
+    """What an evaluation consists of, as far as its later attempts must find the same."""
+
+    dataset_fingerprint: str
+    """Fingerprint of the samples."""
+    model_fingerprint: str
+    """Fingerprints of the checkpoint and of the judges' checkpoints."""
+    total: int
+    """Number of runs of samples."""
+    examples_fingerprint: str = ""
+    """Fingerprint of the examples that prompts show."""
+    served_fingerprint: str = ""
+    """The `model_fingerprint` that evaluations without a recorded rendering have; the same one if empty."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """The outcome of a claim."""
+
+    row: Row
+    """Its current state."""
+    existed: bool
+    """Whether the evaluation existed already."""
+    owned: bool
+    """This worker is its owner from now on."""
+
+
+def claim(
+    transaction: Transaction,
+    locks: Owners,
+    request: EvaluateRequest,
+    *,
+    fingerprint: str,
+    contents: Contents | None,
+    worker_id: str,
+    again: bool = True,
+    by_itself: bool = False,
+) -> Claim:
+    """Become the owner of an evaluation that is new, interrupted or to be run again; else return its current state.
+
+    Args:
+        transaction: the transaction.
+        locks: this worker's.
+        request: what to run.
+        fingerprint: of its specification.
+        contents: what it consists of; None if that is not known yet: `prepared` writes it later.
+        worker_id: this worker's.
+        again: whether to run one again that has failed; see `fails_for_now`.
+        by_itself: whether no call asks for it.
+
+    Raises:
+        AlreadyExists: the id belongs to another specification.
+        FailedPrecondition: the data set or the checkpoint is no longer what it was at the start, or other rules have
+            begun it.
+    """
+    row = find(transaction, request.evaluation_id)
+    if row is None:
+        return _create(transaction, locks, request, fingerprint, contents, worker_id)
+    refuse_other_specification(row, request, fingerprint)
+    if lifecycle.reap(transaction, locks, row.number):
+        row = find_by_number(transaction, row.number)
+    ended = row.state.terminal and not (again and fails_for_now(row))
+    if ended or not locks.acquire(row.number, transaction):
+        return Claim(row=row, existed=True, owned=False)
+    transaction.if_undone(lambda: locks.release(row.number))
+    refuse_other_rules(row)
+    if contents is not None:
+        _record_contents(transaction, row, contents)
+    if not by_itself:
+        resumptions.forget(transaction, row.number)
+    return Claim(row=_take_over(transaction, row, request, worker_id), existed=True, owned=True)
+
+
+def fails_for_now(row: Row) -> bool:
+    """Whether an evaluation has failed in a way that another attempt may mend: for a while, or before any score.
+
+    None can if other rules have begun it, or its `deadline_ms` is used up: its results stand.
+    """
+    if row.state is not EvaluationState.FAILED or other_rules(row):
+        return False
+    deadline_ms = request_from_record(row.request).limits.deadline_ms
+    if deadline_ms is not None and (row.past_active_ns + row.active_ns) / 1e6 >= deadline_ms:
+        return False
+    problem = None if row.result is None else result_from_record(row.result, row.apart).problem
+    return row.done == row.unscored or (problem is not None and problem.retryable)
+
+
+def prepared(transaction: Transaction, number: int, contents: Contents, worker_id: str) -> Row:
+    """Write what an evaluation that was claimed without contents consists of, and START if it is not written yet.
+
+    Raises:
+        FailedPrecondition: an earlier attempt found another data set or checkpoint.
+    """
+    _record_contents(transaction, find_by_number(transaction, number), contents)
+    lifecycle.open_log(transaction, number, worker_id)
+    return find_by_number(transaction, number)
+
+
+def promote(transaction: Transaction, owners: EvaluationOwners, row: Row) -> Row | None:
+    """Become the lead of an evaluation whose lead is gone, while parts of it are leased; the attempt continues.
+
+    Args:
+        transaction: the transaction.
+        owners: this worker's.
+        row: the evaluation as this worker knows it.
+
+    Returns:
+        Its row; None if it has a lead, has ended, or was interrupted meanwhile.
+    """
+    sql = "SELECT 1 FROM evaluations WHERE number = ? AND attempt = ? AND state IN (?, ?)"
+    live = (EvaluationState.QUEUED, EvaluationState.RUNNING)
+    if transaction.execute(sql, (row.number, row.attempt, *live)).fetchone() is None:
+        return None
+    if not owners.acquire_lead(row.number, transaction):
+        return None
+    transaction.if_undone(lambda: owners.release(row.number))
+    transaction.execute(
+        "UPDATE evaluations SET past_active_ns = past_active_ns + active_ns, active_ns = 0 WHERE number = ?",
+        (row.number,),
+    )
+    return find_by_number(transaction, row.number)
+
+
+def refuse_other_contents(source: Reads, row: Row, contents: Contents) -> None:
+    """Refuse what is not what the evaluation consists of; its contents are known.
+
+    Raises:
+        FailedPrecondition: another data set or checkpoint.
+    """
+    rendering = find_rendering(source, row.number)
+    examples = "" if rendering is None else rendering.examples_fingerprint
+    model = _model_of(contents, recorded=rendering is not None)
+    if contents.dataset_fingerprint != row.dataset_fingerprint:
+        raise _changed(Reason.DATASET_CHANGED, "data set", row.dataset_fingerprint, contents.dataset_fingerprint)
+    _refuse_other_model(row.model_fingerprint, model)
+    if contents.examples_fingerprint != examples:
+        raise _changed(Reason.DATASET_CHANGED, "prompt's source of examples", examples, contents.examples_fingerprint)
+
+
+def complete_model(transaction: Transaction, number: int, found: str) -> None:
+    """Record the digests of an evaluation's models that were found after its start.
+
+    One that an earlier attempt recorded, and that this one could not find, is not that of all samples: it goes.
+
+    Args:
+        transaction: the transaction.
+        number: of the evaluation.
+        found: the fingerprint with these digests.
+
+    Raises:
+        FailedPrecondition: an earlier attempt found others (MODEL_CHANGED).
+    """
+    _refuse_other_model(find_by_number(transaction, number).model_fingerprint, found)
+    transaction.execute("UPDATE evaluations SET model_fingerprint = ? WHERE number = ?", (found, number))
+
+
+def refuse_other_specification(row: Row, request: EvaluateRequest, fingerprint: str) -> None:
+    """Raise AlreadyExists if the evaluation of this id has another specification; the error names what differs."""
+    if row.fingerprint == fingerprint:
+        return
+    wanted = request_from_record(request_to_record(request), apart_to_record(request))
+    fields = differing_fields(request_from_record(row.request, row.apart), wanted)
+    differs = ", ".join(fields[:MAX_NAMED_FIELDS]) + (", ..." if len(fields) > MAX_NAMED_FIELDS else "")
+    raise AlreadyExists(
+        f"{row.evaluation_id!r} is that of an evaluation with other settings, in {differs}: take another id for these, "
+        "or the settings that it was started with",
+        reason=Reason.OTHER_SPECIFICATION,
+        field="evaluation_id",
+        metadata={"fingerprint": row.fingerprint, "requested_fingerprint": fingerprint, "differs": differs},
+    )
+
+
+def _create(
+    transaction: Transaction,
+    locks: Owners,
+    request: EvaluateRequest,
+    fingerprint: str,
+    contents: Contents | None,
+    worker_id: str,
+) -> Claim:
+    (number,) = transaction.execute(
+        """INSERT INTO evaluations (evaluation_id, run_id, step, state, fingerprint, dataset_fingerprint,
+           model_fingerprint, request, correlation_id, attempt, total, created_ns)
+           VALUES (?, ?, ?, ?, ?, '', '', ?, ?, 1, 0, ?) RETURNING number""",
+        (
+            request.evaluation_id,
+            request.run_id,
+            request.step,
+            EvaluationState.QUEUED,
+            fingerprint,
+            request_to_record(request),
+            request.correlation_id,
+            time.time_ns(),
+        ),
+    ).fetchone()
+    if not locks.acquire(number, transaction):
+        raise InternalError(f"the owner lock of the new evaluation {number} is taken")
+    transaction.if_undone(lambda: locks.release(number))
+    _record_large_parts(transaction, number, request)
+    _record_rendering(transaction, number, Renderings())
+    record_rules(transaction, number, 1)
+    row = (
+        find_by_number(transaction, number) if contents is None else prepared(transaction, number, contents, worker_id)
+    )
+    return Claim(row=row, existed=False, owned=True)
+
+
+def _record_contents(transaction: Transaction, row: Row, contents: Contents) -> None:
+    """Write what an evaluation consists of, or compare it with what is written already."""
+    if row.contents_known:
+        refuse_other_contents(transaction, row, contents)
+        return
+    model = _model_of(contents, recorded=find_rendering(transaction, row.number) is not None)
+    transaction.execute(
+        "UPDATE evaluations SET dataset_fingerprint = ?, model_fingerprint = ?, total = ? WHERE number = ?",
+        (contents.dataset_fingerprint, model, contents.total, row.number),
+    )
+    if contents.examples_fingerprint:
+        _record_rendering(transaction, row.number, Renderings(examples_fingerprint=contents.examples_fingerprint))
+
+
+def _model_of(contents: Contents, *, recorded: bool) -> str:
+    """The model's fingerprint in the form of evaluations with a recorded rendering, or of those without."""
+    model = contents.model_fingerprint if recorded else contents.served_fingerprint
+    return model or contents.model_fingerprint
+
+
+def _record_rendering(transaction: Transaction, number: int, renderings: Renderings) -> None:
+    """Record how models are prompted, as far as that is known."""
+    record = renderings_to_record(renderings)
+    transaction.execute("INSERT OR REPLACE INTO evaluation_renderings VALUES (?, ?)", (number, record))
+
+
+def _record_large_parts(transaction: Transaction, number: int, request: EvaluateRequest) -> None:
+    """Record what is too large for the evaluation's row, which is written with each batch of samples."""
+    if (record := apart_to_record(request)) is not None:
+        transaction.execute("INSERT OR REPLACE INTO requests_apart VALUES (?, ?)", (number, record))
+    else:
+        transaction.execute("DELETE FROM requests_apart WHERE number = ?", (number,))
+
+
+def _take_over(transaction: Transaction, row: Row, request: EvaluateRequest, worker_id: str) -> Row:
+    record_rules(transaction, row.number, row.attempt + 1)
+    waits.clear(transaction, row.number)
+    if row.state.terminal:
+        lifecycle.undo_end(transaction, row)
+    first = request_from_record(row.request, row.apart)
+    _record_large_parts(
+        transaction, row.number, dataclasses.replace(first, record=request.record, log_to=request.log_to)
+    )
+    limits = dataclasses.replace(request.limits, deadline_ms=first.limits.deadline_ms)
+    transaction.execute(
+        """UPDATE evaluations SET state = ?, attempt = attempt + 1, request = ?, interrupted_ns = 0,
+           past_active_ns = past_active_ns + active_ns, active_ns = 0,
+           done = (SELECT COUNT(*) FROM samples WHERE samples.number = evaluations.number AND (retryable = 0
+                   OR evaluator IN (SELECT evaluator FROM evaluator_spans AS spans
+                                    WHERE spans.number = evaluations.number AND result IS NOT NULL))),
+           unscored = (SELECT COUNT(*) FROM samples WHERE samples.number = evaluations.number AND (retryable = 0
+                       OR evaluator IN (SELECT evaluator FROM evaluator_spans AS spans
+                                        WHERE spans.number = evaluations.number AND result IS NOT NULL))
+                       AND verdict IN (?, ?))
+           WHERE number = ?""",
+        (
+            EvaluationState.QUEUED,
+            request_to_record(dataclasses.replace(first, limits=limits)),
+            Verdict.UNDECIDED,
+            Verdict.ERROR,
+            row.number,
+        ),
+    )
+    row = find_by_number(transaction, row.number)
+    lifecycle.append(transaction, row.number, (run_events.resume(row, worker_id),))
+    return find_by_number(transaction, row.number)
+
+
+def _refuse_other_model(recorded: str, found: str) -> None:
+    match same(recorded, found):
+        case False:
+            raise _changed(Reason.MODEL_CHANGED, "checkpoint", recorded, found)
+        case None:
+            raise FailedPrecondition(
+                "may not be what it was when the evaluation started: the checkpoint's fingerprint was "
+                f"{recorded}, from an earlier release, and is {found} now, which is another kind: take another id",
+                reason=Reason.MODEL_CHANGED,
+                field="model",
+                metadata={"fingerprint": recorded, "present_fingerprint": found},
+            )
+        case _:
+            pass
+
+
+def _changed(reason: Reason, what: str, before: str, now: str) -> FailedPrecondition:
+    return FailedPrecondition(
+        f"is not what it was when the evaluation started: the {what}'s fingerprint was {before}, now it is {now}",
+        reason=reason,
+        field="dataset" if reason is Reason.DATASET_CHANGED else "model",
+        metadata={"fingerprint": before, "present_fingerprint": now},
+    )

@@ -1,0 +1,640 @@
+r"""One attempt at an evaluation: runs its samples, with bounded concurrency, until they are done or it is stopped.
+
+    is prepared -> waits for its turn -> runs what has no final verdict -> ends, in one transaction
+                \-> is stopped: by a cancel, its deadline, a stall, a drain, or a journal that cannot be written
+
+While it is paused no sample begins, and its time does not count; see `throttle`.
+
+A large one may be run in parts, by several workers: then this worker leads it, and runs parts as well; see `parts_run`.
+
+Each evaluator is aggregated, and its end is reported, as soon as its last sample is committed; see `evaluator_runs`.
+
+The first cause of an end counts. From that moment the gate lets no model call through, and no result is recorded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import time
+from array import array
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+
+import structlog
+
+from crucible_bridge.errors import BridgeError, Cancelled
+from crucible_bridge.reasons import Reason
+from crucible_bridge.types import (
+    EvaluateRequest,
+    EvaluationState,
+    EvaluatorResult,
+    InlineDataset,
+    Metrics,
+    ModelRef,
+    Problem,
+    ServerEngine,
+    Usage,
+)
+from crucible_worker.alarms import Alarms
+from crucible_worker.backends.base import Model
+from crucible_worker.backends.orchestrator import Caller
+from crucible_worker.engine import claims, waits
+from crucible_worker.engine.alone_run import AloneRun
+from crucible_worker.engine.auxiliary_models import name_of
+from crucible_worker.engine.controls import Control, control_of
+from crucible_worker.engine.endings import INTERRUPTS, Ending, Stopped, stopped_by
+from crucible_worker.engine.evaluation_owners import EvaluationOwners
+from crucible_worker.engine.evaluator_runs import EvaluatorRuns
+from crucible_worker.engine.items import items_left
+from crucible_worker.engine.leased_items import DEAD_CHECK_SECONDS, PARTS_PAUSE_SECONDS
+from crucible_worker.engine.parts_run import PartsRun, is_shareable
+from crucible_worker.engine.phases import Phase
+from crucible_worker.engine.preparation import Plan, Prepare
+from crucible_worker.engine.sample_runs import SampleRuns, close_processes, get_ready
+from crucible_worker.engine.sampling import Item, retrieve_error
+from crucible_worker.engine.spans import recorded_spans
+from crucible_worker.engine.throttle import Throttle
+from crucible_worker.engine.usage import Spent
+from crucible_worker.engine.weights import confirm_weights, full_fingerprint
+from crucible_worker.fingerprints import is_full
+from crucible_worker.history import lifecycle
+from crucible_worker.inference.calls import CallGate
+from crucible_worker.inference.outages import ModelOutages, Outage, gone
+from crucible_worker.journal import Journal, JournalUnavailable, Transaction, part_samples, parts
+from crucible_worker.journal.owned import OwnersJournal
+from crucible_worker.journal.queries import Row, runs_before, spent_before, spent_by
+from crucible_worker.limits import WorkerLimits
+
+__all__ = ["KEEP_TIME_SECONDS", "PROGRESS_SECONDS", "STOP_SECONDS", "Attempt"]
+
+PROGRESS_SECONDS = 0.25
+"""Shortest time between two EVALUATION_PROGRESS."""
+KEEP_TIME_SECONDS = 1.0
+"""How often the active time is written while nothing else is."""
+STOP_SECONDS = 0.05
+"""How long a stopped attempt waits for its cancelled calls before it ends without them."""
+
+_log = structlog.get_logger(__name__)
+
+
+class Attempt:
+    """An attempt that this worker owns; call `start` once, then wait for `finished`."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        locks: EvaluationOwners,
+        row: Row,
+        request: EvaluateRequest,
+        plan: Plan | Prepare,
+        *,
+        turns: asyncio.Semaphore,
+        limits: WorkerLimits,
+        worker_id: str,
+        received: float,
+        share: bool = False,
+        continues: PartsRun | None = None,
+    ) -> None:
+        """See the module.
+
+        Args:
+            journal: where everything is recorded.
+            locks: this worker's; `row.number` is locked.
+            row: the evaluation as it was claimed.
+            request: what to run, with the limits of this attempt and the deadline of the first.
+            plan: evaluators, samples and model if the claim knows them; otherwise the function that finds them.
+            turns: a semaphore of as many places as evaluations may run at once.
+            limits: the worker's.
+            worker_id: the worker's.
+            received: time of receipt by `time.monotonic`.
+            share: whether other workers may run samples of a large evaluation.
+            continues: this worker's share of the evaluation, whose lead it has become: it stays with its maker.
+        """
+        self.row = row
+        self.running = False
+        """Whether its turn has come."""
+        self.model: Model | None = None
+        """The evaluated model, once it is found."""
+        self.finished = asyncio.Event()
+        """Set when the attempt has ended, and its end is committed or cannot be."""
+        self._journal, self._locks, self._request = OwnersJournal(journal, locks, row.number), locks, request
+        self._whole_journal = journal
+        self._plan: Plan  # from the beginning, or once `_prepare` has found it
+        self._prepare: Prepare | None = None
+        self._run: AloneRun | PartsRun | None = continues
+        self._share, self._continues = share, continues is not None
+        self._left_now: int | None = None
+        self._done_by_all = 0
+        if isinstance(plan, Plan):
+            self._plan, self.model = plan, plan.model
+        else:
+            self._prepare = plan
+        self._turns, self._limits, self._worker_id = turns, limits, worker_id
+        self._throttle = Throttle(
+            Control.of(row),
+            asked=request.limits.concurrency or limits.default_concurrency,
+            most=limits.max_concurrency,
+            since=received,
+        )
+        self._deadline: asyncio.TimerHandle | None = None
+        self._alarms = Alarms()
+        if continues is None:
+            outages = ModelOutages(self, self._alarms, seconds=limits.outage_seconds, name_of=self._name_of)
+            self._gate = CallGate(row.total, outages)
+        else:
+            self._gate = continues.samples.gate
+        self._comparing: asyncio.Task[None] | None = None
+        self._stopped: asyncio.Future[Stopped] = asyncio.get_running_loop().create_future()
+        self._spent = Spent()
+        self.handed_over = False
+        """Whether it has ended here, and continues at other workers."""
+        self._stall_seconds = _seconds(request.limits.stall_timeout_ms, limits.default_stall_timeout_seconds)
+
+    @property
+    def taken(self) -> tuple[ModelRef, Usage | None]:
+        """The model, and this attempt's usage of it and of judges, as far as that is committed."""
+        return self._request.model, None if self._run is None or self._continues else self._run.spent.here
+
+    @property
+    def caller(self) -> Caller | None:
+        """The caller that it needs to stay connected, if there is one."""
+        return None if self.model is None else self._plan.caller
+
+    @property
+    def phase(self) -> Phase:
+        """What it does now."""
+        if self.model is None:
+            return Phase.READING
+        if self._throttle.paused and not self._gate.asking:
+            return Phase.PAUSED
+        if not self.running:
+            return Phase.WAITING
+        if not self._last_progress:
+            return Phase.LOADING
+        return Phase.ASKING if self._gate.asking else Phase.GRADING
+
+    @property
+    def _last_progress(self) -> float:
+        """0 until the first sample can start: neither waiting nor loading is a stall."""
+        return 0.0 if self._run is None else self._run.samples.last_progress
+
+    @property
+    def waits_for_model(self) -> bool:
+        """Whether it waits for a model that does not answer at all."""
+        return bool(self._away)
+
+    @property
+    def ending(self) -> Ending | None:
+        """What stopped it, if anything did."""
+        return self._stopped.result().ending if self._stopped.done() else None
+
+    def model_away(self, outage: Outage) -> None:
+        """See `OutageListener`."""
+        number, away, error = self.row.number, [one.waiting_for for one in self._away], outage.message
+        self._write(lambda transaction: waits.begin(transaction, number, away, error))
+
+    def model_back(self, outage: Outage) -> None:
+        """See `OutageListener`."""
+        if self._run is not None:  # an outage is no stall
+            self._run.samples.progressed()
+        number, others = self.row.number, [other.waiting_for for other in self._away]
+        self._write(lambda transaction: waits.end(transaction, number, outage.waiting_for, others))
+
+    def model_gone(self, outage: Outage) -> None:
+        """See `OutageListener`."""
+        self.stop(Ending.OUTAGE, gone(outage, self._limits.outage_seconds))
+
+    @property
+    def _away(self) -> Sequence[Outage]:
+        return () if self._gate.outages is None else tuple(self._gate.outages.now.values())
+
+    def _name_of(self, model: Model) -> str:
+        """What a model of the plan is called."""
+        return name_of(model, self._plan, self._request.model)
+
+    def _write(self, write: Callable[[Transaction], None]) -> None:
+        """Write beside the work; an error of the journal ends the attempt."""
+        self._journal.submit(write).add_done_callback(self._written)
+
+    def _written(self, written: asyncio.Future[None]) -> None:
+        if not written.cancelled() and (error := written.exception()) is not None:
+            self.fail(error)
+
+    def start(self, on_finished: Callable[[], object]) -> None:
+        """Begin; `on_finished` is called just before `finished` is set."""
+        self._on_finished = on_finished
+        self._task = asyncio.create_task(self._run_to_end(), name=f"evaluation-{self.row.number}")
+
+    def stop(self, ending: Ending, problem: Problem) -> None:
+        """End it; the first call counts. No model call starts after this."""
+        if not self._stopped.done():
+            self._gate.close()
+            if self._run is not None:
+                self._run.close()
+            self._stopped.set_result(Stopped(ending, problem))
+
+    def heed(self, control: Control) -> None:
+        """Apply what callers have set meanwhile."""
+        if isinstance(self._run, PartsRun):
+            self._run.heed(control)
+        if self._throttle.heed(control):
+            self._arm_deadline()
+            if self._run is not None:  # a pause is no stall
+                self._run.samples.progressed()
+
+    async def _run_to_end(self) -> None:
+        structlog.contextvars.bind_contextvars(evaluation_id=self.row.evaluation_id, run_id=self.row.run_id)
+        self._arm_deadline()
+        work = asyncio.create_task(self._work())
+        work.add_done_callback(retrieve_error)
+        ticker = asyncio.create_task(self._tick())
+        try:
+            await asyncio.wait({work, self._stopped}, return_when=asyncio.FIRST_COMPLETED)
+            # Its progress is written before the end: while the end waits to be committed, the clock continues.
+            ticker.cancel()
+            if not self._stopped.done() and (error := work.exception()) is not None:
+                self.fail(error)
+            if self._stopped.done():
+                work.cancel()
+                await asyncio.wait({work} if self._run is None else {work, self._run.task}, timeout=STOP_SECONDS)
+                await self._end(self._stopped.result())
+            else:
+                self._gate.close()
+                await self._complete(*work.result())
+        finally:
+            ticker.cancel()
+            if self._comparing is not None:
+                self._comparing.cancel()
+            self._alarms.close()
+            if self._deadline is not None:
+                self._deadline.cancel()
+            with contextlib.ExitStack() as last:  # in reverse order, even if one of them raises
+                last.callback(self.finished.set)
+                last.callback(self._on_finished)
+                last.callback(self._locks.release, self.row.number)
+                if isinstance(self._run, PartsRun):
+                    last.callback(self._run.release)
+                if self.model is not None and not self._continues:
+                    last.callback(close_processes, self._plan)
+
+    async def _get_ready(self, prepare: Prepare) -> None:
+        """Find what the claim did not know; retry after a retryable error."""
+        plan = await self._gate.call(prepare)
+        if self._stopped.done():
+            # A backend may answer although it was cancelled: an attempt that has ended must not change any more.
+            raise Cancelled("the evaluation has ended")
+        self._plan, self.model = plan, plan.model
+        number, contents, worker_id = self.row.number, plan.contents, self._worker_id
+        self.row = await self._journal.submit(
+            lambda transaction: claims.prepared(transaction, number, contents, worker_id)
+        )
+        self._gate.samples = self.row.total
+
+    async def _work(self) -> tuple[Metrics, list[EvaluatorResult]]:
+        number = self.row.number
+        # What changed between the claim and the moment from which news of changes reach this attempt.
+        self.heed(await self._journal.read(control_of, number))
+        if isinstance(self._run, PartsRun):
+            self.running = True
+            return await self._lead(self._run, self._run.samples)
+        if self._prepare is not None:
+            await self._get_ready(self._prepare)
+        async with self._turn():
+            self.running = True
+            await self._journal.submit(lambda transaction: lifecycle.mark_running(transaction, number))
+            samples = await get_ready(
+                self._journal,
+                self.row,
+                self._request,
+                self._plan,
+                gate=self._gate,
+                alarms=self._alarms,
+                limits=self._limits,
+                seconds_left=self._seconds_left,
+            )
+            plan = self._plan = samples.plan
+            self._comparing = asyncio.create_task(self._compare_fully(plan))
+            before = await self._journal.read(runs_before, number)
+            if before:
+                self._spent.restore(*await self._journal.read(spent_before, number))
+            runs = await self._evaluator_runs(before)
+            if self._share and is_shareable(plan, runs.left):
+                await self._write_parts(runs, before)
+                return await self._lead(self._parts_run(samples, runs), samples)
+            return await self._run_alone(samples, runs, items_left(plan, before, runs.to_run))
+
+    async def _compare_fully(self, plan: Plan) -> None:
+        """Record digests of the models that the start did not wait for, or compare them with an earlier attempt's.
+
+        An attempt that ends sooner leaves none.
+        """
+        try:
+            found = await full_fingerprint(plan)
+            number, recorded = self.row.number, self.row.model_fingerprint
+            if found != plan.model_fingerprint or (is_full(recorded) and not is_full(found)):
+                await self._journal.submit(lambda transaction: claims.complete_model(transaction, number, found))
+        except (BridgeError, JournalUnavailable) as error:
+            self.fail(error)
+
+    async def _compared(self) -> None:
+        """Wait for the comparison with an earlier attempt, so that results of two models are not those of one."""
+        if is_full(self.row.model_fingerprint) and self._comparing is not None:
+            await self._comparing
+
+    async def _evaluator_runs(self, before: Mapping[int, array[int]], *, shared: bool = False) -> EvaluatorRuns:
+        told = await self._journal.read(recorded_spans, self.row.number)
+        if shared:
+            for index, record in told.items():
+                if record is not None:
+                    await self._settle(index)
+        return EvaluatorRuns(
+            self._journal,
+            self.row,
+            self._plan,
+            self._request,
+            told=told,
+            before=before,
+            active_ns=self._active_ns,
+            spent=self._spent,
+            settle=self._settle if shared else None,
+        )
+
+    async def _run_alone(
+        self, samples: SampleRuns, runs: EvaluatorRuns, items: Iterator[Item]
+    ) -> tuple[Metrics, list[EvaluatorResult]]:
+        """Run all samples here."""
+        run = AloneRun(
+            self._journal,
+            self.row,
+            samples,
+            self._throttle,
+            items,
+            runs=runs,
+            spent=self._spent,
+            active_ns=self._active_ns,
+            failed=self.fail,
+        )
+        self._begin(run)
+        async with asyncio.TaskGroup() as group:
+            for index in runs.unfinished:
+                group.create_task(self._failing(runs.end(index)))
+        if not self._stopped.done():
+            await confirm_weights(self._plan, self._gate)
+            await self._compared()
+        return self._outcome(run, runs)
+
+    async def _write_parts(self, runs: EvaluatorRuns, before: Mapping[int, array[int]]) -> None:
+        """Offer what is to run to all workers that share work; evaluators without anything to run end before."""
+        for index in [index for index in runs.unfinished if index not in runs.to_run]:
+            await runs.end(index)
+        number, source = self.row.number, self._request.dataset.source
+        if isinstance(source, InlineDataset):
+            for chunk, record in enumerate(await asyncio.to_thread(part_samples.packed, source.samples)):
+                await self._journal.submit(
+                    lambda now, chunk=chunk, record=record: part_samples.write_chunk(now, number, chunk, record)
+                )
+        items = items_left(self._plan, before, runs.to_run)
+        cut = await asyncio.to_thread(parts.cut, items, parts.size_of(runs.left))
+        await self._journal.submit(lambda transaction: parts.write(transaction, number, cut))
+
+    def _parts_run(self, samples: SampleRuns, runs: EvaluatorRuns) -> PartsRun:
+        run = PartsRun(
+            self._whole_journal,
+            self._locks,
+            self.row,
+            samples,
+            self._throttle,
+            worker_id=self._worker_id,
+            begun=runs.begun,
+            failed=self.fail,
+        )
+        self._begin(run)
+        return run
+
+    def _begin(self, run: AloneRun | PartsRun) -> None:
+        if self._stopped.done():
+            raise Cancelled("the evaluation has ended")
+        self._run = run
+        run.start()
+
+    async def _lead(self, run: PartsRun, samples: SampleRuns) -> tuple[Metrics, list[EvaluatorResult]]:
+        """Lead an evaluation of which other workers run parts as well."""
+        samples.progressed()
+        runs = await self._evaluator_runs({}, shared=True)
+        async with asyncio.TaskGroup() as group:
+            ends = [group.create_task(self._failing(runs.end(index))) for index in runs.unfinished]
+            watching = group.create_task(self._failing(self._watch_parts(runs, samples)))
+            if ends:
+                await asyncio.wait(ends)
+            watching.cancel()
+        await self._compared()
+        return self._outcome(run, runs)
+
+    def _outcome(self, run: AloneRun | PartsRun, runs: EvaluatorRuns) -> tuple[Metrics, list[EvaluatorResult]]:
+        """Of all evaluators, once they have ended."""
+        if self._stopped.done():
+            raise Cancelled("the evaluation has ended")
+        run.close()
+        return runs.outcome()
+
+    async def _watch_parts(self, runs: EvaluatorRuns, samples: SampleRuns) -> None:
+        """Take note of what all workers have done; runs until it is cancelled."""
+        journal, seen = self._journal, self._journal.news.count
+        while True:
+            with contextlib.suppress(JournalUnavailable):  # if it lasts, nothing can be written either
+                remaining = await journal.read(parts.remaining_of, self.row.number)
+                left = sum(remaining.values())
+                if self._left_now is not None and left < self._left_now:
+                    self._done_by_all += self._left_now - left
+                    samples.progressed()
+                self._left_now = left
+                runs.left_now(remaining)
+            seen = await journal.news.wait(seen, DEAD_CHECK_SECONDS)
+            await asyncio.sleep(PARTS_PAUSE_SECONDS)
+
+    async def _settle(self, index: int) -> None:
+        """Find what all workers together have spent on an evaluator."""
+        self._spent.settle(index, await self._journal.read(spent_by, self.row.number, index))
+
+    async def _failing(self, part: Coroutine[None, None, None]) -> None:
+        """Do a part of the work; an error of the journal ends the attempt as such, not as a bug of the worker."""
+        try:
+            await part
+        except JournalUnavailable as error:
+            self.fail(error)
+
+    @contextlib.asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """One of the places of evaluations that run; while it is paused, others have it."""
+        while True:
+            await self._throttle.opened()
+            async with self._turns:
+                if not self._throttle.paused:
+                    yield
+                    return
+
+    @property
+    def _engine(self) -> ServerEngine | None:
+        """Which program serves the model, as far as it is known; with what the servers of further models refused."""
+        if self.model is None:
+            return None
+        engine = self.model.engine
+        refused = {
+            f"{name}: {parameter}"
+            for models in self._plan.auxiliary_models.values()
+            for name, model in models.items()
+            if (other := model.engine) is not None
+            for parameter in other.not_applied
+        }
+        if not refused:  # as a rule
+            return engine
+        engine = engine or ServerEngine()
+        return dataclasses.replace(engine, not_applied=(*engine.not_applied, *sorted(refused)))
+
+    @property
+    def _done(self) -> int:
+        """Samples that are done since this worker leads."""
+        return self._run.done if isinstance(self._run, AloneRun) else self._done_by_all
+
+    @property
+    def _counted(self) -> Mapping[str, float]:
+        """What evaluators count while they run, at this worker."""
+        return {} if self._run is None else self._run.samples.questions.measurements
+
+    async def _tick(self) -> None:
+        done, questions = 0, self._counted
+        told, told_at = (done, questions), time.monotonic()
+        while not self._stopped.done():
+            await asyncio.sleep(min(PROGRESS_SECONDS, self._stall_seconds / 4))
+            now, done, questions = time.monotonic(), self._done, self._counted
+            active_ns, number = self._active_ns(), self.row.number
+            stalls = self._last_progress and not self._throttle.paused and not self._away
+            if stalls and now - self._last_progress > self._stall_seconds:
+                message = (
+                    f"no sample was done and no model answered for stall_timeout_ms, {self._stall_seconds * 1000:.0f}"
+                )
+                self.stop(Ending.STALL, Problem(reason=Reason.STALLED, message=message, retryable=True))
+                return
+            further = (done, questions) != told
+            if now - told_at < PROGRESS_SECONDS or (not further and now - told_at < KEEP_TIME_SECONDS):
+                continue
+            try:
+                if further:
+                    rate = (done - told[0]) / (now - told_at)
+                    await self._journal.submit(
+                        lambda transaction: lifecycle.progress(transaction, self.row, rate, active_ns, questions)  # noqa: B023 - awaited here
+                    )
+                else:
+                    await self._journal.submit(
+                        lambda transaction: lifecycle.keep_time(transaction, number, active_ns)  # noqa: B023 - awaited here
+                    )
+            except BridgeError as error:
+                self.fail(error)
+            told, told_at = (done, questions), now
+
+    def _arm_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+        if self._throttle.paused or (left := self._seconds_left()) is None:
+            return
+        message = f"deadline_ms, {self._request.limits.deadline_ms}, is over: all attempts together"
+        problem = Problem(reason=Reason.DEADLINE_EXCEEDED, message=message)
+        loop = asyncio.get_running_loop()
+        self._deadline = loop.call_later(max(0.0, left), self.stop, Ending.DEADLINE, problem)
+
+    def _seconds_left(self) -> float | None:
+        """Seconds until the deadline; None if there is none."""
+        deadline_ms = self._request.limits.deadline_ms
+        if deadline_ms is None:
+            return None
+        return deadline_ms / 1000 - (self.row.past_active_ns + self._active_ns()) / 1e9
+
+    def _active_ns(self) -> int:
+        return int(self._throttle.active_seconds * 1e9)
+
+    def fail(self, error: BaseException) -> None:
+        """End it by an error of its work; the first cause counts."""
+        if not self._stopped.done():
+            stopped = stopped_by(error)
+            self.stop(stopped.ending, stopped.problem)
+
+    async def _complete(self, metrics: Metrics, results: Sequence[EvaluatorResult]) -> None:
+        active_ns, count, engine = self._active_ns(), len(self._plan.samples), self._engine
+        await self._submit_end(
+            lambda transaction: lifecycle.complete(
+                transaction,
+                self._locks,
+                self.row,
+                metrics=metrics,
+                results=results,
+                sample_count=count,
+                active_ns=active_ns,
+                engine=engine,
+            )
+        )
+
+    async def _end(self, stopped: Stopped) -> None:
+        run = self._run
+        if run is not None:
+            # Samples that are being written are kept: their usage counts.
+            await run.until_written()
+        if isinstance(run, PartsRun):
+            try:
+                await self._end_shared(stopped, run)
+            except JournalUnavailable as error:
+                _log.warning("end_not_written", reason=error.reason)
+            return
+        await self._submit_end(self._transition(stopped))
+
+    async def _end_shared(self, stopped: Stopped, run: PartsRun) -> None:
+        """End it, or, if this worker has to leave it, let those continue that run parts of it."""
+        locks, number = self._locks, self.row.number
+        if stopped.ending not in INTERRUPTS:
+            # No other worker writes a result from here on: usage is that of all results.
+            await self._journal.submit(lambda transaction: parts.remove(transaction, number))
+        for index in range(len(self._plan.evaluators)):
+            await self._settle(index)
+        transition, active_ns = self._transition(stopped), self._active_ns()
+
+        def leave(transaction: Transaction) -> bool:
+            run.give_back(transaction)
+            if stopped.ending in INTERRUPTS and locks.is_worked_on(number, transaction):
+                lifecycle.keep_time(transaction, number, active_ns)
+                locks.release_in(transaction, number)
+                return True
+            transition(transaction)
+            return False
+
+        self.handed_over = await self._journal.submit(leave)
+
+    def _transition(self, stopped: Stopped) -> Callable[[Transaction], None]:
+        """How it ends, to be committed."""
+        locks, row, problem = self._locks, self.row, stopped.problem
+        active_ns, usage, engine = self._active_ns(), self._spent.usage, self._engine
+        if stopped.ending in INTERRUPTS:
+
+            def interrupt(transaction: Transaction) -> None:
+                if stopped.ending is Ending.OUTAGE:
+                    waits.put_off(transaction, row.number)
+                held, cause = stopped.ending is Ending.USER, problem.message
+                lifecycle.interrupt(transaction, locks, row, active_ns, cause, held=held, usage=usage, engine=engine)
+
+            return interrupt
+        cancelled = stopped.ending in (Ending.CANCEL, Ending.DEADLINE)
+        state = EvaluationState.CANCELLED if cancelled else EvaluationState.FAILED
+        return lambda transaction: lifecycle.end(
+            transaction, locks, row, state, problem, active_ns, usage=usage, engine=engine
+        )
+
+    async def _submit_end(self, transition: Callable[[Transaction], None]) -> None:
+        try:
+            await self._journal.submit(transition)
+        except JournalUnavailable as error:
+            # The lock is released all the same: the first worker that can write records the interruption.
+            _log.warning("end_not_written", reason=error.reason)
+
+
+def _seconds(milliseconds: int | None, default: float) -> float:
+    return default if milliseconds is None else milliseconds / 1000

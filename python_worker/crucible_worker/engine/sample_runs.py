@@ -1,0 +1,336 @@
+"""How one sample is run at this worker, with everything that the samples of an evaluation share there."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import structlog
+
+from crucible_bridge.errors import BridgeError
+from crucible_bridge.problems import problem_of
+from crucible_bridge.reasons import Reason
+from crucible_bridge.types import (
+    EvaluateRequest,
+    EvaluatorRendering,
+    EvaluatorSpec,
+    Problem,
+    Record,
+    Sample,
+    SampleResult,
+    Usage,
+    Verdict,
+)
+from crucible_worker.alarms import Alarms
+from crucible_worker.backends.metering import Meter
+from crucible_worker.datasets.loading import MalformedSample
+from crucible_worker.engine.auxiliary_models import Unloaded, auxiliary_models_of, load_auxiliary_models
+from crucible_worker.engine.bounds import Patience, bound_of_task
+from crucible_worker.engine.caller_parts import GatedCaller
+from crucible_worker.engine.outcomes import weight, why_not_kept
+from crucible_worker.engine.preparation import Plan
+from crucible_worker.engine.probing import probe_likelihoods
+from crucible_worker.engine.questions import Questions
+from crucible_worker.engine.recording import FinishedSample, Recorded, Recorder, sample_bytes
+from crucible_worker.engine.renderings import first_joint, of_auto, pinned
+from crucible_worker.engine.usage import judged_usage
+from crucible_worker.engine.weights import record_weights
+from crucible_worker.evaluators.base import (
+    Evaluator,
+    HasAuxiliaryModels,
+    HoldsProcesses,
+    Outcome,
+    SampleContext,
+    as_asked,
+    stops_itself,
+    turns_kept,
+    wants_answers,
+)
+from crucible_worker.faults import Failures, shortage, with_id
+from crucible_worker.history.evaluation_files import folder_of
+from crucible_worker.inference.calls import CallGate, GatedModel, sample_seed
+from crucible_worker.inference.transcripts import Transcript
+from crucible_worker.journal import Journal
+from crucible_worker.journal.contents import bounded_said, kernel_of, said_bytes, turns_bytes
+from crucible_worker.journal.owned import OwnersJournal
+from crucible_worker.journal.queries import Row
+from crucible_worker.journal.records import SampleKey
+from crucible_worker.limits import WorkerLimits
+from crucible_worker.prices import priced
+
+__all__ = ["SampleRuns", "close_processes", "get_ready"]
+
+_log = structlog.get_logger(__name__)
+
+
+class SampleRuns:
+    """Runs samples of an evaluation whose models are loaded; made by `get_ready`, used in one event loop."""
+
+    def __init__(
+        self,
+        row: Row,
+        request: EvaluateRequest,
+        plan: Plan,
+        renderings: Sequence[EvaluatorRendering],
+        folder: Path,
+        *,
+        gate: CallGate,
+        alarms: Alarms,
+        limits: WorkerLimits,
+        seconds_left: Callable[[], float | None],
+    ) -> None:
+        """See `get_ready`."""
+        self.plan = plan
+        """What is run, with the models that are loaded."""
+        self.lanes = [
+            Lane(spec, evaluator, rendering, folder / str(index))
+            for index, ((spec, evaluator), rendering) in enumerate(zip(plan.evaluators, renderings, strict=True))
+        ]
+        """Evaluators, each with what all of its samples share."""
+        self.recorder = Recorder(row, len(plan.samples), limits) if request.record is Record.FULL else None
+        """Writes what is recorded of samples besides their results, if anything is."""
+        self.questions = Questions()
+        """What evaluators count while they run."""
+        self.last_progress = time.monotonic()
+        """When a sample ended or a model answered the last time."""
+        self.gate = gate
+        """Every call of a model passes it."""
+        self._request, self._gate, self._alarms, self._limits = request, gate, alarms, limits
+        self._seconds_left = seconds_left
+        self._seed = (request.sampling.seed if request.sampling is not None else None) or 0
+        self._says = request.record is not Record.NONE
+
+    def progressed(self) -> None:
+        """Note that it is not stalled."""
+        self.last_progress = time.monotonic()
+
+    async def run(self, place: SampleKey, attempt: int) -> FinishedSample:
+        """Run one sample with one evaluator, once; an error of it is its result."""
+        lane = self.lanes[place.evaluator]
+        sample = given = self.plan.samples[place.position]
+        if lane.wants_answers and isinstance(sample, Sample):
+            sample = as_asked(sample)
+        patience = self._patience()
+        keeps_turns = self.recorder is not None and lane.keeps_turns_of(place.position)
+        room = self._limits.max_sample_record_bytes if keeps_turns else 0
+        transcript = None if self.recorder is None else Transcript(room)
+        listener = None if transcript is None else transcript.listener()
+        model = GatedModel(
+            self.plan.model,
+            self._gate,
+            patience.answered,
+            listener,
+            lane.renderer,
+            patience.seconds_left,
+            self.plan.reading,
+        )
+        auxiliary_models = auxiliary_models_of(
+            self.plan, place.evaluator, self._gate, patience, transcript, lane.auxiliary_renderers
+        )
+        started = time.perf_counter_ns()
+        if isinstance(sample, MalformedSample):
+            outcome = _error(sample.problem)
+        else:
+            context = SampleContext(
+                model=model,
+                repeat=place.repeat,
+                seed=sample_seed(self._seed, sample.id, place.repeat),
+                auxiliary_models=auxiliary_models,
+                caller=self._caller_of(lane, place, patience),
+                bound=bound_of_task(self._request.limits, self._seconds_left()) if lane.stops_itself else None,
+                keeps_turns=keeps_turns,
+                progressed=self.progressed,
+                counted=self.questions.of(place),
+                folder=lane.folder,
+            )
+            outcome = await self._outcome(lane, sample, context, patience)
+            if not outcome.output_tokens and model.meter.calls and model.meter.output_tokens is None:
+                outcome.output_tokens = None
+        duration_ns = time.perf_counter_ns() - started
+        calls = model.calls
+        for other in auxiliary_models.values():
+            calls += other.calls
+        result = self._result(lane.label, place, sample.id, outcome, duration_ns, calls)
+        recorded = None
+        if transcript is not None and self.recorder is not None and not isinstance(given, MalformedSample):
+            turns = transcript.turns(outcome.turns) if keeps_turns else ()
+            size = said_bytes(result) + transcript.held + (turns_bytes(outcome.turns) if outcome.turns else 0)
+            left_out = transcript.left_out + outcome.turns_left_out if keeps_turns else 0
+            held = None if self.recorder.all_known else given
+            size += 0 if held is None else sample_bytes(held)
+            recorded = Recorded(held, kernel_of(given), transcript.prompt, turns, left_out, size)
+        took = self._usage_of(lane.evaluator, model, auxiliary_models)
+        return FinishedSample(
+            place, result, attempt, took, recorded, weight(result, 0 if recorded is None else recorded.size)
+        )
+
+    def _caller_of(self, lane: Lane, place: SampleKey, patience: Patience) -> GatedCaller | None:
+        """The caller as a sample sees it, if it stays connected."""
+        if (caller := self.plan.caller) is None:  # as a rule
+            return None
+        return GatedCaller(caller, self._gate, patience.answered, evaluator=lane.label, repeat=place.repeat)
+
+    def _result(
+        self, label: str, place: SampleKey, sample_id: str, outcome: Outcome, duration_ns: int, calls: int
+    ) -> SampleResult:
+        result = SampleResult(
+            evaluator=label,
+            sample_id=sample_id,
+            repeat=place.repeat,
+            verdict=outcome.verdict,
+            score=outcome.score,
+            output=outcome.output if self._says else "",
+            extracted=outcome.extracted if self._says else "",
+            method=outcome.method,
+            stop_reason=outcome.stop_reason,
+            output_tokens=outcome.output_tokens,
+            duration_ns=duration_ns,
+            attempts=calls,
+            problem=outcome.problem,
+            measurements=outcome.measurements,
+            group=outcome.group,
+            reasoning=outcome.reasoning if self._says else "",
+            refusal=outcome.refusal if self._says else "",
+            tool_calls=outcome.tool_calls if self._says else (),
+        )
+        return bounded_said(result, self._limits.max_sample_record_bytes)
+
+    def _usage_of(
+        self, evaluator: Evaluator, model: GatedModel, auxiliary_models: Mapping[str, GatedModel | Unloaded]
+    ) -> Usage | Meter | None:
+        """Usage of a sample, at its end."""
+        meter = model.meter
+        meter.close()
+        if not auxiliary_models and not self.plan.prices:  # as a rule
+            return meter if meter.calls else None
+        meters = {name: other.meter for name, other in auxiliary_models.items() if isinstance(other, GatedModel)}
+        for other in meters.values():
+            other.close()
+        usage = judged_usage(
+            meter, meters, evaluator.auxiliary_models if isinstance(evaluator, HasAuxiliaryModels) else {}
+        )
+        return priced(usage, self._request.model, self.plan.prices)
+
+    async def _outcome(self, lane: Lane, sample: Sample, context: SampleContext, patience: Patience) -> Outcome:
+        prompter = self.plan.prompter
+        try:
+            with contextlib.nullcontext() if lane.stops_itself else patience:
+                prompted = sample if prompter is None else await prompter.apply(sample)
+                outcome = await lane.evaluator.run(prompted, context)
+        except BridgeError as error:
+            return _error(problem_of(error))
+        except (GeneratorExit, KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # a panic in Rust, for one, is no Exception
+            # Until Python 3.11.3 an error may arrive as the cancellation by which it ended another task's wait.
+            if (late := patience.problem) is not None:
+                return _error(late)
+            if (lacking := shortage(error)) is not None:
+                return _error(problem_of(lacking))
+            if isinstance(error, asyncio.CancelledError):
+                task = asyncio.current_task()
+                if task is None or task.cancelling():
+                    raise
+                # Nothing cancels this sample. If the error were raised, it would silently end this task, and the
+                # samples that the task still has to run would be lost.
+                what = "the evaluator was cancelled by what it waited for"
+            else:
+                what = f"{type(error).__name__} in the evaluator"
+            error_id = lane.failures.logged(_log, "sample_failed", error, evaluator=lane.label, sample_id=sample.id)
+            message = with_id(what, error_id)
+            return _error(Problem(reason=Reason.EVALUATOR_FAILED, message=message))
+        problem = why_not_kept(outcome)
+        return outcome if problem is None else _error(problem)
+
+    def _patience(self) -> Patience:
+        wanted = self._request.limits.sample_timeout_ms
+        seconds = None if wanted is None else wanted / 1000
+        return Patience(self._alarms, seconds, self._limits.default_sample_timeout_seconds, self.progressed)
+
+
+class Lane:
+    """An evaluator, with what all of its samples share."""
+
+    __slots__ = (
+        "auxiliary_renderers",
+        "evaluator",
+        "failures",
+        "folder",
+        "label",
+        "renderer",
+        "stops_itself",
+        "turns_kept",
+        "wants_answers",
+    )
+
+    def __init__(self, spec: EvaluatorSpec, evaluator: Evaluator, rendering: EvaluatorRendering, folder: Path) -> None:
+        self.evaluator, self.label, self.folder, self.failures = evaluator, spec.label, folder, Failures()
+        self.renderer, self.auxiliary_renderers = of_auto(spec, rendering), rendering.others
+        self.stops_itself, self.wants_answers = stops_itself(evaluator), wants_answers(evaluator)
+        self.turns_kept = turns_kept(evaluator)
+
+    def keeps_turns_of(self, position: int) -> bool:
+        """Whether the turns of the sample at this place of the data set are recorded."""
+        return self.turns_kept is None or position < self.turns_kept
+
+
+async def get_ready(
+    journal: Journal | OwnersJournal,
+    row: Row,
+    request: EvaluateRequest,
+    plan: Plan,
+    *,
+    gate: CallGate,
+    alarms: Alarms,
+    limits: WorkerLimits,
+    seconds_left: Callable[[], float | None],
+) -> SampleRuns:
+    """Load the models of a plan, find how they are prompted, and start the processes of its evaluators.
+
+    Args:
+        journal: where the evaluation is recorded; it also has the renderings of the first attempt.
+        row: the evaluation.
+        request: what to run.
+        plan: what to run, ready but for its models.
+        gate: every call of a model passes it.
+        alarms: for the times of samples.
+        limits: the worker's.
+        seconds_left: returns the seconds until the evaluation's deadline; None if it has none.
+
+    Raises:
+        BridgeError: the model cannot be loaded.
+        JournalUnavailable: the journal cannot be written.
+    """
+    await gate.call(plan.model.load, model=plan.model)
+    await plan.model.find_engine()
+    ready = await probe_likelihoods(await load_auxiliary_models(plan, gate), gate)
+    await record_weights(ready, gate)
+    try:
+        joint = await first_joint(ready)
+    except BridgeError:  # it is the error of the first sample
+        joint = None
+    renderings = await journal.submit(lambda transaction: pinned(transaction, row.number, ready, joint))
+    for evaluator in _process_holders(ready):
+        await evaluator.get_ready()
+    folder = folder_of(journal.folder, row)
+    return SampleRuns(
+        row, request, ready, renderings, folder, gate=gate, alarms=alarms, limits=limits, seconds_left=seconds_left
+    )
+
+
+def close_processes(plan: Plan) -> None:
+    """End the processes of a plan's evaluators, even if one of them cannot be ended."""
+    with contextlib.ExitStack() as last:
+        for evaluator in _process_holders(plan):
+            last.callback(evaluator.close)
+
+
+def _process_holders(plan: Plan) -> list[HoldsProcesses]:
+    return [evaluator for _, evaluator in plan.evaluators if isinstance(evaluator, HoldsProcesses)]
+
+
+def _error(problem: Problem) -> Outcome:
+    return Outcome(verdict=Verdict.ERROR, problem=problem)

@@ -1,0 +1,1 @@
+"""The event log as its readers see it: streams, notes, what this worker writes."""

@@ -1,0 +1,162 @@
+"""Feeds loggers from the journal: one task for each logger that has not got, or not synced, everything.
+
+A logger is fed by one worker at a time, the one that has the lock of its row; a worker that dies leaves it to the
+others. What a logger acknowledged is written to the journal, so the next worker continues after it. The entries wait in
+the journal and not here: a logger that fails or blocks costs one page of memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import re
+import time
+from collections.abc import Callable, Container
+
+import structlog
+
+from crucible_bridge.errors import BridgeError
+from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
+from crucible_worker.experiments.feed import LOOK_SECONDS, PAUSE_SECONDS, Feed
+from crucible_worker.journal import Journal, JournalUnavailable
+from crucible_worker.journal.experiments import LoggerRow, config_of, find_experiment, find_waiting, report
+from crucible_worker.journal.outages import Outages
+from crucible_worker.journal.owned import OwnersJournal
+from crucible_worker.loggers.base import Experiment, LoggerSpec
+from crucible_worker.loggers.registry import read
+from crucible_worker.loggers.runner import LoggerRunner
+
+__all__ = ["CLOSE_SECONDS", "FOLDER", "LEAVE_SECONDS", "Feeder", "StartRunner"]
+
+LEAVE_SECONDS = 60.0
+"""How long a logger is left alone that failed while others needed its place, or that cannot be made here."""
+CLOSE_SECONDS = 0.5
+"""How long loggers have to close when the worker ends; then their processes are killed. None loses an entry by it."""
+FOLDER = "experiments"
+"""Folder for files of loggers in the state directory."""
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_NAME_CHARACTERS = 80
+_DIGEST_CHARACTERS = 12
+_log = structlog.get_logger(__name__)
+
+StartRunner = Callable[[LoggerSpec, Experiment], LoggerRunner]
+"""Makes what writes to a logger; tests have faster ones."""
+
+
+class Feeder:
+    """Feeds loggers of all experiments of a journal; used in its event loop."""
+
+    def __init__(
+        self, journal: Journal, *, most: int, only: Container[str] | None, start: StartRunner = LoggerRunner
+    ) -> None:
+        """Begin.
+
+        Args:
+            journal: where entries are.
+            most: loggers that are open at once.
+            only: ids of the experiments whose loggers are fed, now and later; all if None.
+            start: makes what writes to a logger.
+        """
+        self._journal, self._most, self._only, self._start = journal, most, only, start
+        self._locks = journal.owners("experiment_loggers")
+        self._feeds: dict[int, asyncio.Task[None]] = {}
+        self._left_until: dict[int, float] = {}
+        self._crowded = False
+        self._close_seconds = CLOSE_SECONDS
+        self._looking = asyncio.create_task(self._look(), name="experiment-loggers")
+
+    async def aclose(self, seconds: float = CLOSE_SECONDS) -> None:
+        """Stop; loggers get the rest from the next worker of this journal.
+
+        Args:
+            seconds: how long each logger has to close, before its process is killed.
+        """
+        self._close_seconds = seconds
+        tasks = [self._looking, *self._feeds.values()]
+        for task in tasks:
+            task.cancel()
+        await asyncio.wait(tasks)
+        self._locks.close()
+
+    async def _look(self) -> None:
+        seen, outages = self._journal.news.count, Outages(_log, "loggers_not_looked_for")
+        while True:
+            try:
+                waiting = await self._journal.read(find_waiting)
+            except JournalUnavailable as error:
+                outages.failed(error)
+            else:
+                outages.worked()
+                await self._begin([each for each in waiting if self._only is None or each[1] in self._only])
+            await asyncio.sleep(PAUSE_SECONDS)
+            seen = await self._journal.news.wait(seen, LOOK_SECONDS)
+
+    async def _begin(self, waiting: list[tuple[LoggerRow, str]]) -> None:
+        now = time.monotonic()
+        self._left_until = {number: until for number, until in self._left_until.items() if until > now}
+        due = [each for each in waiting if each[0].number not in self._feeds and each[0].number not in self._left_until]
+        self._crowded = len(self._feeds) + len(due) > self._most
+        for row, experiment_id in due[: max(0, self._most - len(self._feeds))]:
+            if await self._locks.take(row.number):
+                task = asyncio.create_task(self._fed(row, experiment_id), name=f"logger-{row.number}")
+                self._feeds[row.number] = task
+                task.add_done_callback(lambda _, number=row.number: self._ended(number))
+
+    def _ended(self, number: int) -> None:
+        del self._feeds[number]
+        self._locks.release(number)
+
+    async def _fed(self, row: LoggerRow, experiment_id: str) -> None:
+        """Feed a logger until it has nothing to do for a while, or others need its place."""
+        try:
+            journal = OwnersJournal(self._journal, self._locks, row.number)
+            runner = await self._runner(journal, row, experiment_id)
+            if runner is None:
+                return
+            try:
+                if not await Feed(journal, row.number, runner, lambda: self._crowded).run():
+                    self._leave(row.number)
+            finally:
+                await runner.aclose(self._close_seconds)
+        except JournalUnavailable as error:
+            _log.warning("logger_not_fed", logger=row.logger, reason=error.reason)
+            self._leave(row.number)
+        except Exception:  # a bug: the other loggers are fed all the same
+            _log.exception("logger_feed_failed", logger=row.logger)
+            self._leave(row.number)
+
+    def _leave(self, number: int) -> None:
+        self._left_until[number] = time.monotonic() + LEAVE_SECONDS
+
+    async def _runner(self, journal: OwnersJournal, row: LoggerRow, experiment_id: str) -> LoggerRunner | None:
+        """What writes to a logger; None if it cannot be made at this worker, which is recorded."""
+        experiment = await self._journal.read(find_experiment, experiment_id)
+        if experiment is None:
+            return None
+        try:
+            spec = await asyncio.to_thread(read, row.logger, "log_to", by_operator=row.by_operator)
+        except BridgeError as error:
+            problem = shorten(str(error), MAX_PROBLEM_BYTES)
+            await journal.submit(lambda now: report(now, row, problem))
+            self._leave(row.number)
+            return None
+        config = await self._journal.read(config_of, row.experiment)
+        identity = _identity(experiment_id, experiment.created_ns)
+        return self._start(
+            spec,
+            Experiment(
+                name=experiment_id,
+                run_id=identity,
+                directory=self._journal.folder / FOLDER / identity,
+                config=config,
+                resumed=row.position > 0,
+            ),
+        )
+
+
+def _identity(experiment_id: str, created_ns: int) -> str:
+    """A name for folders and trackers: the same at every worker, and no other experiment of any journal has it."""
+    digest = hashlib.sha256(f"{experiment_id}\0{created_ns}".encode()).hexdigest()[:_DIGEST_CHARACTERS]
+    shown = _UNSAFE.sub("-", experiment_id)[:_NAME_CHARACTERS].strip("-.") or "x"
+    return f"{shown}-{digest}"

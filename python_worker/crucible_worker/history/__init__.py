@@ -1,0 +1,1 @@
+"""What is kept of evaluations, and for how long: their states, runs, retention, removal."""

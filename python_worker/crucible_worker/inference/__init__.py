@@ -1,0 +1,1 @@
+"""Calls of models: retried and metered, one or in batches, for evaluations and for callers."""

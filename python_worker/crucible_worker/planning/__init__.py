@@ -1,0 +1,1 @@
+"""What a run that trains has evaluated: plans, followed folders, early stopping."""

@@ -1,0 +1,134 @@
+"""Followed runs, as the code that follows them needs them: who follows, and what has happened to each checkpoint.
+
+A worker that follows a run owns it, as it owns evaluations: with a journal in a file, the kernel releases its lock when
+the process dies, and another worker takes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from crucible_bridge.events import Event
+from crucible_bridge.types import EvaluationState
+from crucible_worker.history import lifecycle
+from crucible_worker.journal import Journal
+from crucible_worker.journal.follows import (
+    CheckpointRow,
+    FollowRow,
+    StepState,
+    begin,
+    checkpoint_rows,
+    end,
+    find_follow_of,
+    open_follows,
+    record,
+    step_states,
+)
+from crucible_worker.journal.owned import OwnersJournal
+from crucible_worker.journal.plans import find_plan, run_of, touch
+from crucible_worker.journal.store import Owners
+
+__all__ = ["FollowRecords"]
+
+_LIVE = (EvaluationState.QUEUED, EvaluationState.RUNNING)
+
+
+class FollowRecords:
+    """The followed runs of a journal. Made by `Evaluations.follow_records`; close it with `close`."""
+
+    def __init__(self, journal: Journal, evaluation_locks: Owners) -> None:
+        self._journal, self._evaluation_locks = journal, evaluation_locks
+        self._locks = journal.owners("follows")
+        self.state_dir = journal.folder
+        """The folder with the journal."""
+
+    async def begin(self, wanted: FollowRow) -> tuple[FollowRow, bool]:
+        """Follow a run, or resume; returns the row, and whether it was followed already.
+
+        Raises:
+            AlreadyExists: it is followed in another way (OTHER_FOLLOW).
+        """
+        return await self._journal.submit(
+            lambda now: begin(now, wanted, lambda number: self._locks.is_free(number, now))
+        )
+
+    async def end(self, run_id: str) -> bool:
+        """End the following of a run; returns whether it was followed until now.
+
+        Raises:
+            NotFound: it was never followed (UNKNOWN_FOLLOW).
+        """
+        return await self._journal.submit(lambda transaction: end(transaction, run_id))
+
+    async def run_of_plan(self, plan_id: str) -> str | None:
+        """The run of a plan; None if there is no such plan."""
+        return await self._journal.read(run_of, plan_id)
+
+    async def open(self) -> Sequence[FollowRow]:
+        """The followed runs of which something is still to be done."""
+        return await self._journal.read(open_follows)
+
+    async def find(self, number: int) -> FollowRow | None:
+        """A followed run; None if it was removed."""
+        return await self._journal.read(find_follow_of, number)
+
+    async def acquire(self, number: int) -> bool:
+        """Become the one that follows a run; False if another worker does."""
+        return await self._locks.take(number)
+
+    def release(self, number: int) -> None:
+        """Let another worker follow it."""
+        self._locks.release(number)
+
+    async def checkpoints(self, number: int) -> Sequence[CheckpointRow]:
+        """The checkpoints of a followed run, by step."""
+        return await self._journal.read(checkpoint_rows, number)
+
+    async def record(self, number: int, row: CheckpointRow, *events: Event) -> bool:
+        """Record how a checkpoint stands, with its events; False if the followed run was removed.
+
+        Raises:
+            OwnershipLost: another worker may follow it.
+        """
+        return await self._of(number).submit(lambda transaction: record(transaction, number, row, events))
+
+    async def confirm(self, number: int) -> None:
+        """Make sure that this worker still follows a run, before it changes files.
+
+        Raises:
+            OwnershipLost: another worker may follow it.
+        """
+        await self._locks.confirm(number)
+
+    async def use_plan(self, plan_id: str) -> None:
+        """Record that a plan is used, so that retention leaves it while nothing is found.
+
+        Raises:
+            NotFound: it is no longer retained.
+        """
+        row = await self._journal.read(find_plan, plan_id)
+        fingerprint = "" if row is None else row.fingerprint
+        await self._journal.submit(lambda transaction: touch(transaction, plan_id, fingerprint))
+
+    async def steps(self, plan_id: str, steps: Sequence[int]) -> Mapping[int, Sequence[StepState]]:
+        """The evaluations of each of these steps, with their states."""
+        return await self._journal.read(step_states, plan_id, steps)
+
+    async def is_left(self, state: StepState) -> bool:
+        """Whether an evaluation that has not ended has no owner: the notification of its step resumes it."""
+        if state.state is None or state.state.terminal:
+            return False
+        return state.state not in _LIVE or await self._evaluation_locks.looks_free(state.number)
+
+    async def cancel(self, state: StepState, reason: str) -> None:
+        """End an evaluation that can no longer be resumed."""
+        await self._journal.submit(
+            lambda transaction: lifecycle.cancel(transaction, self._evaluation_locks, state.number, reason)
+        )
+
+    def _of(self, number: int) -> OwnersJournal:
+        return OwnersJournal(self._journal, self._locks, number)
+
+    def close(self) -> None:
+        """Drop every lock."""
+        self._locks.close()

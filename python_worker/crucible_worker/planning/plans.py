@@ -1,0 +1,370 @@
+"""Plans of evaluations for the steps of a training run: registered once, then notified of each step.
+
+A plan is in the journal, like its evaluations: any worker can be notified of a step, and queues what is due there. The
+attempts read the data sets and open the model, so that training continues meanwhile.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import hashlib
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import structlog
+
+from crucible_bridge.errors import AlreadyExists, BridgeError, InvalidField, NotFound, ResourceExhausted
+from crucible_bridge.problems import shorten
+from crucible_bridge.reasons import Reason
+from crucible_bridge.types import Evaluation, EvaluationPlan, ModelRef, Patience, PlannedEvaluation
+from crucible_worker.datasets.identity import with_kept_samples
+from crucible_worker.engine.admission import Admission
+from crucible_worker.engine.preparation import keys_of
+from crucible_worker.engine.specification import (
+    can_yield,
+    metric_key,
+    plan_fingerprint,
+    refuse_equal_keys,
+    step_fingerprint,
+)
+from crucible_worker.fingerprints import model_part, same
+from crucible_worker.journal import Journal, Transaction
+from crucible_worker.journal.patient_plans import PatientPlan, forget_from, watch
+from crucible_worker.journal.plans import (
+    Overtaken,
+    PlanRow,
+    StepRow,
+    find_plan,
+    forget_others,
+    keep,
+    record_of,
+    refuse_other_model,
+    step_rows,
+    take,
+    touch,
+)
+from crucible_worker.journal.queries import Reads, Row, evaluation_of, find
+from crucible_worker.journal.records import request_from_record
+from crucible_worker.planning.best_file import check_has_folder
+from crucible_worker.planning.plan_steps import (
+    StepEvaluation,
+    due_parts,
+    evaluations_at,
+    parts_of,
+    path_in_plan,
+    path_of_part,
+    request_of,
+)
+from crucible_worker.planning.run_patterns import PatternPlan
+
+__all__ = ["MAX_NAMED_BYTES", "MAX_PLANS_AT_HAND", "TOUCH_SECONDS", "DecodePlan", "EncodePlan", "EvaluationPlans"]
+
+TOUCH_SECONDS = 3600.0
+"""How stale the recorded time of a plan's last use may be; retention adds it. So most steps write nothing."""
+MAX_NAMED_BYTES = 500
+"""Bytes of the ids of evaluations that were not started, in the metadata of an error."""
+MAX_PLANS_AT_HAND = 4
+"""Decoded plans of the latest steps that are cached; one may be as large as a message."""
+
+EncodePlan = Callable[[EvaluationPlan], bytes]
+"""Encodes a plan to the bytes that the journal stores."""
+DecodePlan = Callable[[bytes], EvaluationPlan]
+"""Decodes it."""
+
+
+_log = structlog.get_logger(__name__)
+
+
+class EvaluationPlans:
+    """The plans of a journal. Made by `Evaluations.plans`."""
+
+    def __init__(
+        self,
+        journal: Journal,
+        admission: Admission,
+        encode: EncodePlan,
+        decode: DecodePlan,
+        patterns: Sequence[PatternPlan] = (),
+    ) -> None:
+        self._journal, self._admission, self._patterns = journal, admission, patterns
+        self._encode, self._decode = encode, decode
+        self._at_hand: dict[str, EvaluationPlan] = {}
+        self._decoding = asyncio.Lock()
+
+    async def register(self, plan: EvaluationPlan) -> tuple[str, bool]:
+        """Record a plan for later steps; returns its fingerprint, and whether it existed already.
+
+        Raises:
+            AlreadyExists: the id belongs to another plan (reason OTHER_PLAN).
+            BridgeError: one of its evaluations could not be started with any model; nothing was recorded.
+        """
+        return await self._register(plan, self._admission.check)
+
+    async def _register(
+        self, plan: EvaluationPlan, check: Callable[[PlannedEvaluation], Awaitable[object]]
+    ) -> tuple[str, bool]:
+        plan = with_kept_samples(plan)
+        identity = await asyncio.to_thread(plan_fingerprint, plan)
+        if await self._journal.read(find_plan, plan.plan_id) is None:
+            await self._check(plan, check)
+        patient = None if plan.patience is None else _patient(plan, plan.patience)
+        record = await asyncio.to_thread(self._encode, plan)
+
+        def recorded(transaction: Transaction) -> bool:
+            existed = keep(transaction, plan.plan_id, plan.run_id, identity, record)
+            if patient is not None:
+                watch(transaction, patient)
+            return existed
+
+        existed = await self._journal.submit(recorded)
+        # The checked plan, with the digests of its samples: its steps need not compute them again.
+        self._cache(identity, self._at_hand.get(identity) or plan)
+        return identity, existed
+
+    async def notify(
+        self, plan_id: str, step: int, model: ModelRef, *, last: bool, content: str = "", again: bool = True
+    ) -> Sequence[tuple[Evaluation, bool]]:
+        """Start what is due at a step; returns each evaluation, and whether it existed already.
+
+        A run without a plan gets that of the first pattern that fits its id. With `content`, which tells checkpoints of
+        one step apart, evaluations of another content are no longer those of the step: the model was written again.
+        Without it, the files of a directory are compared with those that evaluations of the step have read.
+        With `again`, those that have failed for now begin again.
+
+        Raises:
+            NotFound: there is no such plan, and no pattern fits (reason UNKNOWN_PLAN).
+            AlreadyExists: evaluations of this step are of another model (reason OTHER_MODEL).
+            ResourceExhausted: the queue is full; it names the evaluations that were not started, the others were.
+            BridgeError: a check that needs no data refuses an evaluation; those before it were started.
+        """
+        new: set[str] = set()
+        with self._admission.first():
+            if self._patterns and await self._journal.read(find_plan, plan_id) is None:
+                await self._register_by_pattern(plan_id)
+            content = content or await self._content_now(plan_id, step, model)
+            while True:
+                try:
+                    return await self._start_due(plan_id, step, model, content, last=last, new=new, again=again)
+                except Overtaken:
+                    # Each time the step has one more evaluation, so this ends.
+                    continue
+
+    async def _content_now(self, plan_id: str, step: int, model: ModelRef) -> str:
+        """What tells a checkpoint from an earlier one of its step and directory; empty if there is none."""
+        plan, rows, evaluated = await self._journal.read(_evaluated_at, plan_id, step)
+        if plan is None or not rows or any(request_from_record(each.request).model != model for each in evaluated):
+            return ""
+        found = await self._admission.preparer.present_fingerprint(model)
+        if found is None:
+            return ""
+        first = step_fingerprint(plan.fingerprint, step, model)
+        recorded = [model_part(each.model_fingerprint) for each in evaluated if each.model_fingerprint]
+        if all(row.fingerprint == first for row in rows) and not any(same(each, found) is False for each in recorded):
+            return ""
+        return hashlib.sha256(found.encode()).hexdigest()
+
+    async def _register_by_pattern(self, run_id: str) -> None:
+        """Register the plan of the first pattern that fits; as the run waits for the call, no data set is read yet."""
+        pattern = next((pattern for pattern in self._patterns if pattern.fits(run_id)), None)
+        if pattern is None:
+            return
+        try:
+            await self._register(pattern.of(run_id), self._admission.check_without_data)
+        except AlreadyExists as error:
+            # A worker with other patterns was first: its plan is the run's.
+            if error.reason != Reason.OTHER_PLAN:
+                raise
+        else:
+            _log.info("plan_registered", run_id=run_id, runs=pattern.runs)
+
+    async def is_due(self, plan_id: str, step: int) -> bool:
+        """Whether something is due at a step that is not the last one.
+
+        Raises:
+            NotFound: there is no such plan (reason UNKNOWN_PLAN).
+        """
+        row, _, found = await self._journal.read(self._find, plan_id, step)
+        return bool(due_parts(await self._decoded(row.fingerprint, found), step, last=False))
+
+    async def _start_due(
+        self, plan_id: str, step: int, model: ModelRef, content: str, *, last: bool, new: set[str], again: bool
+    ) -> Sequence[tuple[Evaluation, bool]]:
+        """Start what is due, or return what exists; ids of those that this call starts are put into `new`."""
+        row, plan, evaluations = await self._due(plan_id, step, model, content, last)
+        if plan.best_file:
+            check_has_folder(model)
+        if time.time_ns() - row.used_ns > TOUCH_SECONDS * 1e9:
+            await self._journal.submit(lambda transaction: touch(transaction, plan_id, row.fingerprint))
+        started: list[tuple[Evaluation, bool]] = []
+        refused: list[str] = []
+        full: ResourceExhausted | None = None
+        # One after the other: of two calls with different models, one fails at the first evaluation.
+        for evaluation in evaluations:
+            try:
+                found, existed = await self._start(row, plan, step, model, content, evaluation, again=again)
+            except AlreadyExists as error:
+                # Created meanwhile, with other parts or another model: then what is due has changed.
+                if evaluation not in (await self._due(plan_id, step, model, content, last))[2]:
+                    raise Overtaken from error
+                raise
+            except ResourceExhausted as error:
+                if error.reason != Reason.QUEUE_FULL:
+                    raise
+                full = error
+                refused.append(evaluation.evaluation_id)
+            else:
+                if not existed:
+                    new.add(evaluation.evaluation_id)
+                started.append((evaluation_of(found), evaluation.evaluation_id not in new))
+        if full is not None:
+            raise _not_started(full, refused, len(evaluations))
+        return started
+
+    async def _due(
+        self, plan_id: str, step: int, model: ModelRef, content: str, last: bool
+    ) -> tuple[PlanRow, EvaluationPlan, tuple[StepEvaluation, ...]]:
+        """A plan and its evaluations at a step."""
+        row, rows, found = await self._journal.read(self._find, plan_id, step)
+        identity = step_fingerprint(row.fingerprint, step, model, content)
+        if content:
+            rows = {part: row for part, row in rows.items() if row.fingerprint == identity}
+        refuse_other_model(rows, identity)
+        plan = await self._decoded(row.fingerprint, found)
+        taken = {part: row.evaluation_id for part, row in rows.items()}
+        # In a thread, as inline samples take time; not in one of the journal's reader threads: other calls need these.
+        evaluations = await asyncio.to_thread(
+            lambda: evaluations_at(plan, step, due_parts(plan, step, last=last), taken, content)
+        )
+        return row, plan, evaluations
+
+    def _find(
+        self, connection: Reads, plan_id: str, step: int
+    ) -> tuple[PlanRow, Mapping[int, StepRow], EvaluationPlan | bytes]:
+        """The rows of a plan and of a step, and the plan, or its record if it is not cached."""
+        row = find_plan(connection, plan_id)
+        if row is None:
+            raise NotFound(
+                f"is {plan_id!r}: no plan has this id, or it is no longer retained",
+                reason=Reason.UNKNOWN_PLAN,
+                field="plan_id",
+            )
+        found = self._at_hand.get(row.fingerprint) or record_of(connection, plan_id)
+        return row, step_rows(connection, plan_id, step), found
+
+    async def _decoded(self, fingerprint: str, found: EvaluationPlan | bytes) -> EvaluationPlan:
+        """The decoded plan, now the most recent of the cache; most steps start nothing and need only the cache."""
+        if isinstance(found, bytes):
+            # One at a time: calls that arrive together are usually of one plan.
+            async with self._decoding:
+                known = self._at_hand.get(fingerprint)
+                found = known or with_kept_samples(await asyncio.to_thread(self._decode, found))
+        self._cache(fingerprint, found)
+        return found
+
+    def _cache(self, fingerprint: str, plan: EvaluationPlan) -> None:
+        self._at_hand.pop(fingerprint, None)
+        self._at_hand[fingerprint] = plan
+        while len(self._at_hand) > MAX_PLANS_AT_HAND:
+            del self._at_hand[next(iter(self._at_hand))]
+
+    async def _start(
+        self,
+        row: PlanRow,
+        plan: EvaluationPlan,
+        step: int,
+        model: ModelRef,
+        content: str,
+        evaluation: StepEvaluation,
+        *,
+        again: bool,
+    ) -> tuple[Row, bool]:
+        identity = step_fingerprint(row.fingerprint, step, model, content)
+
+        def also(transaction: Transaction) -> None:
+            touch(transaction, plan.plan_id, row.fingerprint)
+            if content and forget_others(transaction, plan.plan_id, step, identity):
+                forget_from(transaction, plan.plan_id, step)
+            take(transaction, plan.plan_id, step, evaluation.parts, identity, evaluation.evaluation_id)
+
+        try:
+            return await self._admission.enqueue(request_of(plan, step, model, evaluation), also, again=again)
+        except BridgeError as error:
+            raise _placed(error, functools.partial(path_in_plan, plan, evaluation.parts)) from error
+
+    async def _check(self, plan: EvaluationPlan, check: Callable[[PlannedEvaluation], Awaitable[object]]) -> None:
+        """Refuse a plan with a logger that is refused, or an evaluation that could not be started with any model."""
+        await self._admission.check_loggers(plan.log_to)
+        for part, planned in enumerate(parts_of(plan)):
+            try:
+                await check(planned)
+            except BridgeError as error:
+                raise _placed(error, functools.partial(path_in_plan, plan, (part,))) from error
+        # A training loop merges the metrics of all evaluations of a step.
+        refuse_equal_keys(
+            keys
+            for part, planned in enumerate(parts_of(plan))
+            for keys in keys_of(planned, f"{path_of_part(plan, part)}.")
+        )
+
+
+def _evaluated_at(source: Reads, plan_id: str, step: int) -> tuple[PlanRow | None, Sequence[StepRow], Sequence[Row]]:
+    """The rows of a plan, of a step and of its evaluations."""
+    rows = tuple(step_rows(source, plan_id, step).values())
+    found = (find(source, name) for name in dict.fromkeys(row.evaluation_id for row in rows))
+    return find_plan(source, plan_id), rows, [row for row in found if row is not None]
+
+
+def _patient(plan: EvaluationPlan, patience: Patience) -> PatientPlan:
+    """What the journal needs to look at the steps of a plan.
+
+    Raises:
+        InvalidField: no evaluation of the plan yields the metric.
+    """
+    placed = [list(keys_of(planned)) for planned in parts_of(plan)]
+    parts = tuple(part for part, keys in enumerate(placed) if any(can_yield(each, patience.metric) for each in keys))
+    if not parts:
+        known = [metric_key(each.prefix, each.spec, key) for keys in placed for each in keys for key in each.keys]
+        listed = shorten(", ".join(dict.fromkeys(known)), MAX_NAMED_BYTES)
+        raise InvalidField("patience.metric", f"is {patience.metric!r}, which no evaluation yields; there are {listed}")
+    return PatientPlan(
+        plan_id=plan.plan_id,
+        run_id=plan.run_id,
+        correlation_id=plan.correlation_id,
+        patience=patience,
+        parts=parts,
+        best_file=plan.best_file,
+    )
+
+
+def _placed(error: BridgeError, place: Callable[[str], str]) -> BridgeError:
+    """The same error, with the path of its field in the plan."""
+    field = place(error.field)
+    if field == error.field:
+        return error
+    if isinstance(error, InvalidField):
+        return InvalidField(field, error.message, reason=error.reason)
+    return type(error)(
+        error.message,
+        reason=error.reason,
+        code=error.code,
+        field=field,
+        retryable=error.retryable,
+        retry_after=error.retry_after,
+        metadata=error.metadata,
+    )
+
+
+def _not_started(full: ResourceExhausted, refused: Sequence[str], count: int) -> ResourceExhausted:
+    named: list[str] = []
+    for evaluation_id in refused:
+        if len(",".join((*named, evaluation_id)).encode()) > MAX_NAMED_BYTES:
+            break
+        named.append(evaluation_id)
+    names = ", ".join(named) + (f" and {len(refused) - len(named)} more" if len(named) < len(refused) else "")
+    return ResourceExhausted(
+        f"{full.message}: {len(refused)} of this step's {count} evaluations were not started, {names}",
+        reason=full.reason,
+        retry_after=full.retry_after,
+        metadata={"not_started": ",".join(named)},
+    )

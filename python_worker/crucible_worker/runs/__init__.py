@@ -1,1 +1,0 @@
-"""The life of evaluations: engine, journal, owners, admission."""

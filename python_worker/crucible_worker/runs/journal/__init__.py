@@ -1,7 +1,0 @@
-"""The journal: records of every evaluation, sample and event of this machine. One SQLite file for all workers."""
-
-from crucible_worker.runs.journal.journal import Journal
-from crucible_worker.runs.journal.transaction import Transaction
-from crucible_worker.runs.journal.unavailable import JournalUnavailable, OwnershipLost
-
-__all__ = ["Journal", "JournalUnavailable", "OwnershipLost", "Transaction"]

@@ -1,5 +1,0 @@
-"""The journal in PostgreSQL, shared by workers on several machines. Importing it imports psycopg."""
-
-from crucible_worker.runs.journal.postgres.store import PostgresStore, prepare
-
-__all__ = ["PostgresStore", "prepare"]
