@@ -103,6 +103,7 @@ class Loggers(Protocol):
     @property
     def log_to(self) -> Sequence[str]:
         """Loggers of evaluations that name none."""
+        ...
 
     async def check(self, log_to: Sequence[str]) -> None:
         """Raise the error of loggers that a request may not name, or that cannot run here."""
