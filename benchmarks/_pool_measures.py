@@ -22,8 +22,8 @@ from _pool import Load, Run, evaluated
 from _pool_commits import TimedCommit
 from _pool_model import Cpu, Parameters, Pool, simulate
 
-from crucible_worker.background import Background
 from crucible_worker.journal.queries import Head, head
+from crucible_worker.util.background import Background
 
 __all__ = ["CALIBRATION", "Measure", "Measured", "database_cpu", "measured"]
 

@@ -24,7 +24,7 @@ from crucible_worker.grading.fanout.fanout import Fanout
 from crucible_worker.grading.fanout.graders import ClusterMath
 from crucible_worker.grading.math.grader import MathGrader
 from crucible_worker.grading.pool import GradingPool
-from crucible_worker.limits import WorkerLimits
+from crucible_worker.util.limits import WorkerLimits
 
 PAIRS = 200_000
 """Graded while a node is killed."""

@@ -28,8 +28,8 @@ import crucible_bridge
 from crucible_bridge.channel import open_channel
 from crucible_bridge.client import Bridge
 from crucible_bridge.types import EvaluatorSpec, Limits, SamplingParams
-from crucible_worker.limits import WorkerLimits
 from crucible_worker.server.ready_file import write_ready_file
+from crucible_worker.util.limits import WorkerLimits
 
 SAMPLES = 4_000
 CONCURRENCIES = (16, 32, 64, 256)

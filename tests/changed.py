@@ -163,8 +163,10 @@ def _mirrors(path: PurePosixPath) -> Iterator[str]:
             own = within.parent.name if within.stem == "__init__" else within.stem
             yield (PurePosixPath("tests/unit", folder) / within.parent / f"test_{own}*.py").as_posix()
             around = within.parts[0] if len(within.parts) > 1 else ""
-            name = own if around in ("", "services") else f"{around}_{own}"
-            yield from (f"tests/{kind}/test_{name}*.py" for kind in OTHER_TESTS)
+            names = [f"{around}_{own}"] if around else [own]
+            if around == "rpc":  # a service; its tests may have its name alone
+                names.append(own)
+            yield from (f"tests/{kind}/test_{name}*.py" for name in names for kind in OTHER_TESTS)
 
 
 def changed(root: Path) -> list[str]:

@@ -34,7 +34,7 @@ LEFT_OUT = shutil.ignore_patterns(".git", ".venv*", "build", "__pycache__", ".hy
 """Of the copy, which the environment of this process runs."""
 PACKAGES = (
     *("analysis", "datasets", "engine", "events", "experiments", "history", "inference", "journal", "planning"),
-    *("grading", "metrics", "services", "backends"),
+    *("grading", "metrics", "rpc", "backends"),
 )
 """Of the worker: where faults are put."""
 TURNED: Mapping[type[ast.cmpop], type[ast.cmpop]] = {

@@ -2,7 +2,7 @@
 
 import sys
 
-from crucible_worker.interrupts import end_quietly, end_quietly_again
+from crucible_worker.util.interrupts import end_quietly, end_quietly_again
 
 __all__ = ["main"]
 

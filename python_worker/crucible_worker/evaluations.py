@@ -70,12 +70,12 @@ from crucible_worker.journal.queries import (
     read_samples,
 )
 from crucible_worker.journal.records import Joint
-from crucible_worker.limits import WorkerLimits
 from crucible_worker.planning.follow_records import FollowRecords
 from crucible_worker.planning.patience import Patient
 from crucible_worker.planning.plans import TOUCH_SECONDS, DecodePlan, EncodePlan, EvaluationPlans
 from crucible_worker.planning.run_patterns import PatternPlan
 from crucible_worker.reports.writing import ReportRequest, write_report
+from crucible_worker.util.limits import WorkerLimits
 
 __all__ = [
     "CANCEL_WAIT_SECONDS",

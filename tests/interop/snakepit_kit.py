@@ -8,11 +8,11 @@ from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
 
 from crucible_worker.config import Settings
-from crucible_worker.limits import WorkerLimits
 from crucible_worker.server import Worker
 from crucible_worker.server.endpoint import snakepit_endpoint
 from crucible_worker.testing.scripted import ScriptedModel
 from crucible_worker.testing.worker import scripted_build
+from crucible_worker.util.limits import WorkerLimits
 from tests.interop.snakepit_standin import Pool, connected
 
 __all__ = ["evaluation", "snakepit_worker"]

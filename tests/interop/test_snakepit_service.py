@@ -15,11 +15,11 @@ import pytest
 
 import crucible_bridge
 from crucible_bridge.errors import Unauthenticated
-from crucible_worker.limits import WorkerLimits
 from crucible_worker.snakepit.execution import FRAME_BYTES
 from crucible_worker.snakepit.service import MAX_CONTROL_BYTES
 from crucible_worker.snakepit.wire import snakepit_bridge_pb2 as pb
 from crucible_worker.testing.scripted import STALL, ScriptedModel
+from crucible_worker.util.limits import WorkerLimits
 from tests.interop.snakepit_kit import evaluation, snakepit_worker
 from tests.interop.snakepit_standin import SESSION_ID, Binary, PythonError, raw_response
 from tests.service.code_kit import MISSING

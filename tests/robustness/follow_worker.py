@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 from crucible_worker.config import Settings
-from crucible_worker.limits import WorkerLimits
 from crucible_worker.server import serve
+from crucible_worker.util.limits import WorkerLimits
 from tests.service.follow_kit import CheckpointBackend, checkpoint_build
 
 _PR_SET_PDEATHSIG = 1

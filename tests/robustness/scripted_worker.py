@@ -22,9 +22,9 @@ from typing import Any
 
 from crucible_bridge.types import ModelInput, SampledSequence, SamplingParams
 from crucible_worker.config import Settings
-from crucible_worker.limits import WorkerLimits
 from crucible_worker.server import serve
 from crucible_worker.testing import ScriptedModel, scripted_build
+from crucible_worker.util.limits import WorkerLimits
 
 _PR_SET_PDEATHSIG = 1
 

@@ -18,8 +18,8 @@ from crucible_worker.engine.preparation import IDENTIFICATIONS, PREPARATIONS
 from crucible_worker.journal.copies import read_marks
 from crucible_worker.journal.journal import READERS, STREAM_READERS
 from crucible_worker.journal.schema import JOURNAL_FILE
-from crucible_worker.limits import WorkerLimits
 from crucible_worker.testing import RunningWorker, ScriptedModel, run_worker
+from crucible_worker.util.limits import WorkerLimits
 from tests.robustness.evidence import request
 from tests.robustness.harness import LOCK_FILES, until
 

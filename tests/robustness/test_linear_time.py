@@ -65,9 +65,9 @@ from crucible_worker.grading.math.spellings import respelled
 from crucible_worker.grading.registry import create
 from crucible_worker.metrics.trajectory import trajectory_metrics
 from crucible_worker.planning.follow.json_reader import JsonReader
-from crucible_worker.reasoning import without_thinking
 from crucible_worker.rendering.responses import parse_text
 from crucible_worker.rendering.stops import Stops
+from crucible_worker.util.reasoning import without_thinking
 from tests.robustness.linear_time import MAX_RATIO, Row, ratios
 
 SCHEMA = JsonSchema.parse('{"uniqueItems": true}', "schema")

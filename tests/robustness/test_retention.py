@@ -18,8 +18,8 @@ from crucible_worker.journal import Journal
 from crucible_worker.journal.owners import OwnerLocks
 from crucible_worker.journal.plans import keep
 from crucible_worker.journal.queries import head
-from crucible_worker.limits import WorkerLimits
 from crucible_worker.testing import RunningWorker, ScriptedModel, run_worker
+from crucible_worker.util.limits import WorkerLimits
 from tests.robustness.evidence import SAMPLES, log_of, request
 from tests.robustness.harness import until, workshop
 

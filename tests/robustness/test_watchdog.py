@@ -16,8 +16,8 @@ import pytest
 
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.types import EvaluationState
-from crucible_worker.limits import WorkerLimits
 from crucible_worker.server.watchdog import FORCE_SECONDS
+from crucible_worker.util.limits import WorkerLimits
 from tests.robustness.evidence import request
 from tests.robustness.harness import count_lines, until, workshop
 

@@ -31,8 +31,8 @@ from crucible_bridge.types import (
 )
 from crucible_worker.datasets.loading import LoadedDataset
 from crucible_worker.engine import preparation
-from crucible_worker.limits import WorkerLimits
 from crucible_worker.testing import EventRecorder, RunningWorker, ScriptedModel, record_events, run_worker
+from crucible_worker.util.limits import WorkerLimits
 
 SHOUT = (Sample(input="a", targets=("A",)), Sample(input="b", targets=("B",)))
 """Two samples that a model which answers in upper case gets right."""

@@ -29,11 +29,11 @@ from crucible_bridge.types import (
 )
 from crucible_worker.backends.base import Backend
 from crucible_worker.config import Settings
-from crucible_worker.fingerprints import FULL
-from crucible_worker.limits import WorkerLimits
 from crucible_worker.server import Worker
 from crucible_worker.server.parts import Build, Parts, build_with
 from crucible_worker.testing import EventRecorder, ScriptedModel, record_events
+from crucible_worker.util.fingerprints import FULL
+from crucible_worker.util.limits import WorkerLimits
 
 __all__ = [
     "FOUND",

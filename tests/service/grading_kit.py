@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from crucible_bridge.v1 import grading_pb2 as pb
-from crucible_worker.limits import WorkerLimits
 from crucible_worker.testing import RunningWorker, ScriptedModel, run_worker
+from crucible_worker.util.limits import WorkerLimits
 
 GRADING = "crucible_bridge.v1.GradingService"
 CHILDREN = 2

@@ -20,8 +20,8 @@ from crucible_worker.backends.openai.model import RemoteModel
 from crucible_worker.backends.openai.served import PROBE_TEXT
 from crucible_worker.backends.openai.servers import OpenAIServer
 from crucible_worker.config import Settings
-from crucible_worker.limits import WorkerLimits
 from crucible_worker.server import Worker
+from crucible_worker.util.limits import WorkerLimits
 
 KEY = "canary-7c2f9b1e5d"
 """A key that must turn up nowhere but in the header that carries it."""

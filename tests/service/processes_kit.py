@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 from crucible_worker.__main__ import main
-from crucible_worker.limits import WorkerLimits
+from crucible_worker.util.limits import WorkerLimits
 from tests.forks import Fork
 
 WAIT_SECONDS = 120

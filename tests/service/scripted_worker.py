@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from crucible_worker.config import Settings
-from crucible_worker.limits import WorkerLimits
 from crucible_worker.server import Parts, serve
+from crucible_worker.util.limits import WorkerLimits
 from tests.service.server_kit import ScriptedBackend, ScriptedEvaluations, parts_of
 
 

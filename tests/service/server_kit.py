@@ -33,12 +33,12 @@ from crucible_bridge.types import (
 )
 from crucible_bridge.v1 import evaluation_pb2, evaluation_pb2_grpc, events_pb2_grpc, types_pb2, worker_pb2_grpc
 from crucible_worker.backends.base import Backend
-from crucible_worker.background import Background
 from crucible_worker.config import Settings
 from crucible_worker.engine.usage import Spending
 from crucible_worker.journal.queries import Head
 from crucible_worker.reports.writing import ReportRequest
 from crucible_worker.server import Parts, Worker
+from crucible_worker.util.background import Background
 
 LOG_ID = "log"
 

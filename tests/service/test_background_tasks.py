@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 
 import crucible_bridge
-from crucible_worker import background
 from crucible_worker.engine.admission import Admission
 from crucible_worker.engine.helping import Helpers
 from crucible_worker.engine.resuming import Resuming
@@ -19,6 +18,7 @@ from crucible_worker.history.reaper import Reaper
 from crucible_worker.planning.follow_records import FollowRecords
 from crucible_worker.server import worker as server
 from crucible_worker.server.worker import GRADING, WORKER, Worker
+from crucible_worker.util import background
 from tests.robustness.harness import until
 from tests.service.server_kit import settings_for
 

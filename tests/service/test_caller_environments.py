@@ -26,7 +26,7 @@ from crucible_bridge.types import (
 from crucible_bridge.v1 import evaluation_pb2 as pb
 from crucible_bridge.v1 import orchestrator_pb2
 from crucible_worker.backends.base import MAX_MESSAGES
-from crucible_worker.services import orchestrator
+from crucible_worker.rpc import orchestrator
 from tests.robustness.harness import until
 from tests.service.caller_kit import Guess, asked, game
 from tests.service.evaluation_kit import SHOUT, accuracy, numbered, refused, rig, samples_of

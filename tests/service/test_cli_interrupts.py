@@ -15,7 +15,7 @@ import pytest
 
 IMPORTED = "import time:"
 """Begins the lines that `-X importtime` writes."""
-FIRST = "crucible_worker.interrupts"
+FIRST = "crucible_worker.util.interrupts"
 """With it a program begins to listen; before, the interpreter itself is being started."""
 
 

@@ -17,8 +17,8 @@ from typer.testing import CliRunner, Result
 from crucible_bridge.types import Sample, SamplingParams
 from crucible_worker.cli import app
 from crucible_worker.cli.report import written
-from crucible_worker.limits import WorkerLimits
 from crucible_worker.testing import ScriptedModel, run_worker
+from crucible_worker.util.limits import WorkerLimits
 from tests.tables import rows
 
 SAMPLES = tuple(Sample(id=f"s{n}", input=text, targets=("AB",)) for n, text in enumerate(("ab", "cód", "no")))

@@ -134,7 +134,7 @@ def test_a_signal_during_the_start_leaves_no_traceback(number: signal.Signals, s
     process = serve("--port=0", f"--ready-file={tmp_path / 'ready'}", python=("-v",))
     assert process.stderr is not None
     # `-v` tells every import: the moment is between the command's beginning and the server's first line.
-    while "import 'crucible_worker.interceptors" not in (line := process.stderr.readline()):
+    while "import 'crucible_worker.rpc" not in (line := process.stderr.readline()):
         assert line, "the worker ended by itself"
     process.send_signal(number)
     _, log = process.communicate(timeout=SECONDS)

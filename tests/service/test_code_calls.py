@@ -20,8 +20,8 @@ from crucible_worker.grading.code import bubblewrap
 from crucible_worker.grading.code.extract import NO_PROGRAM
 from crucible_worker.grading.code.places import Places
 from crucible_worker.grading.excerpt import MAX_EXTRACTED_CHARS
-from crucible_worker.limits import WorkerLimits
 from crucible_worker.testing import RunningWorker, ScriptedModel, record_events, run_worker
+from crucible_worker.util.limits import WorkerLimits
 from tests.service.code_kit import needs_sandbox, sandboxed
 from tests.service.evaluation_kit import accuracy, asked, refused, rig, samples_of
 

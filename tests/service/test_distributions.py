@@ -19,9 +19,9 @@ from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.types import ChatMessage, Conversation, Datum, LogprobsItem, ModelInput, SamplingParams, Teacher
 from crucible_worker.backends.local import model as local
 from crucible_worker.embedded import registry
-from crucible_worker.limits import WorkerLimits
 from crucible_worker.server import Worker
 from crucible_worker.testing import ScriptedModel, run_worker
+from crucible_worker.util.limits import WorkerLimits
 from tests import needs
 from tests.service.models_kit import fields, reasons
 from tests.service.server_kit import settings_for

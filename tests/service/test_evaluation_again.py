@@ -32,8 +32,8 @@ from crucible_worker.engine.preparation import Sources
 from crucible_worker.evaluations import Evaluations
 from crucible_worker.history import rules
 from crucible_worker.journal.schema import JOURNAL_FILE
-from crucible_worker.limits import WorkerLimits
 from crucible_worker.testing import ScriptedBackend, ScriptedModel
+from crucible_worker.util.limits import WorkerLimits
 from tests.robustness.harness import until
 from tests.service.evaluation_kit import (
     accuracy,

@@ -22,7 +22,7 @@ from crucible_bridge.types import (
     Verdict,
 )
 from crucible_bridge.v1 import evaluation_pb2, evaluation_pb2_grpc
-from crucible_worker.limits import MIN_MESSAGE_BYTES
+from crucible_worker.util.limits import MIN_MESSAGE_BYTES
 from tests.service.evaluation_kit import SHOUT, accuracy, asked, log_of, nll, refused, rig, samples_of
 from tests.tables import rows
 

@@ -10,8 +10,8 @@ import pytest
 
 from crucible_bridge.errors import Code
 from crucible_bridge.types import EvaluateRequest, Sample, SamplingParams, Verdict
-from crucible_worker.limits import WorkerLimits
 from crucible_worker.testing import ScriptedModel
+from crucible_worker.util.limits import WorkerLimits
 from tests.service.code_kit import needs_sandbox
 from tests.service.evaluation_kit import accuracy, asked, refused, rig, samples_of
 

@@ -14,8 +14,8 @@ from crucible_bridge.client import Bridge
 from crucible_bridge.errors import Code
 from crucible_bridge.events import EventKind
 from crucible_bridge.types import EvaluationState, Limits, ModelInput, SampledSequence, SamplingParams
-from crucible_worker.limits import WorkerLimits
 from crucible_worker.testing import RunningWorker, ScriptedModel, run_worker
+from crucible_worker.util.limits import WorkerLimits
 from tests.service.evaluation_kit import asked, log_of, numbered, refused, rig, samples_of
 from tests.service.plans_kit import plan
 

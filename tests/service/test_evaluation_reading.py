@@ -6,7 +6,7 @@ import pytest
 
 from crucible_bridge.errors import Code
 from crucible_bridge.types import EvaluationState, ReportFormat, Sample, Verdict
-from crucible_worker.services.evaluation import EVALUATIONS_MAX, SAMPLES_MAX
+from crucible_worker.rpc.evaluation import EVALUATIONS_MAX, SAMPLES_MAX
 from crucible_worker.testing import ScriptedModel
 from tests.service.evaluation_kit import (
     SHOUT,

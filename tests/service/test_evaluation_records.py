@@ -33,8 +33,8 @@ from crucible_bridge.types import (
     Verdict,
 )
 from crucible_worker.journal.schema import JOURNAL_FILE
-from crucible_worker.limits import MIN_MESSAGE_BYTES, WorkerLimits
 from crucible_worker.testing import STALL, ScriptedModel, run_worker
+from crucible_worker.util.limits import MIN_MESSAGE_BYTES, WorkerLimits
 from tests.service.openai_kit import ScriptedServer, worker_on
 from tests.tables import rows
 

@@ -20,8 +20,8 @@ from crucible_bridge.types import (
     SamplingParams,
 )
 from crucible_worker.history import lifecycle, retention
-from crucible_worker.limits import WorkerLimits
 from crucible_worker.testing import RunningWorker, run_worker
+from crucible_worker.util.limits import WorkerLimits
 from tests.service.evaluation_kit import HeldModel
 from tests.service.patience_kit import SAMPLES, answering, models
 

@@ -22,8 +22,8 @@ import crucible_bridge
 from crucible_bridge.types import BuiltinDataset, Dataset, Limits, SamplingParams
 from crucible_worker.cli import app
 from crucible_worker.config import Settings
-from crucible_worker.limits import WorkerLimits
 from crucible_worker.server import Worker
+from crucible_worker.util.limits import WorkerLimits
 from tests.service.processes_kit import WAIT_SECONDS, serving
 
 pytestmark = pytest.mark.core

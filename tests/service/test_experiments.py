@@ -15,8 +15,8 @@ import crucible_bridge
 from crucible_bridge.client import Bridge
 from crucible_bridge.errors import Code, Unavailable
 from crucible_bridge.types import Dataset, EvaluationState, Limits, LoggedMetrics
-from crucible_worker.limits import WorkerLimits
 from crucible_worker.testing import RunningWorker, ScriptedModel, run_worker
+from crucible_worker.util.limits import WorkerLimits
 from tests.robustness.harness import until
 from tests.service.evaluation_kit import HeldModel, accuracy, asked, failing, nll, numbered, refused
 from tests.service.plans_kit import plan

@@ -268,8 +268,8 @@ def test_a_hub_in_trouble_may_be_asked_again(home, monkeypatch):
 
 def test_no_request_waits_for_ever(monkeypatch):
     """The library asks for folders without any bound; two hosts that never answer would keep all others waiting."""
-    from crucible_worker import hub_requests
     from crucible_worker.datasets.hub import fetching
+    from crucible_worker.util import hub_requests
 
     made = []
     monkeypatch.setattr(hub_requests, "set_client_factory", made.append)

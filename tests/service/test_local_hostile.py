@@ -15,7 +15,7 @@ from crucible_bridge.errors import BackendError, FailedPrecondition, InvalidFiel
 from crucible_bridge.types import ChatMessage, LocalModel, ModelInput, Sample, SamplingParams
 from crucible_worker.backends.local import LocalBackend
 from crucible_worker.embedded import registry
-from crucible_worker.limits import WorkerLimits
+from crucible_worker.util.limits import WorkerLimits
 from tests import needs
 from tests.service.processes_kit import (
     DRAIN_SECONDS,

@@ -13,7 +13,7 @@ from crucible_worker.backends.local import LocalBackend, backend
 from crucible_worker.backends.local.fingerprint import Fingerprints
 from crucible_worker.backends.local.process import HostProcess
 from crucible_worker.embedded import registry
-from crucible_worker.limits import WorkerLimits
+from crucible_worker.util.limits import WorkerLimits
 from tests import needs
 
 needs.modules("torch", "transformers")

@@ -14,10 +14,10 @@ from crucible_bridge.channel import channel_options
 from crucible_bridge.errors import Code, ResourceExhausted
 from crucible_bridge.v1 import metrics_pb2 as pb
 from crucible_bridge.v1 import metrics_pb2_grpc
-from crucible_worker.limits import MIN_MESSAGE_BYTES, WorkerLimits
 from crucible_worker.metrics.pass_at_k import MAX_KS, MAX_SAMPLES_PER_PROBLEM, pass_at_k
-from crucible_worker.services import metric_answers
+from crucible_worker.rpc import metric_answers
 from crucible_worker.testing import run_worker
+from crucible_worker.util.limits import MIN_MESSAGE_BYTES, WorkerLimits
 from tests.service.metrics_kit import CALLS, COLUMNS, datum, put, tensor
 from tests.service.server_kit import error_of
 from tests.tables import rows

@@ -14,7 +14,7 @@ from crucible_bridge.client import Bridge
 from crucible_bridge.events import EventKind
 from crucible_bridge.types import Datum, Dtype, Tensor, TrajectoryBatch
 from crucible_worker.metrics.kl import kl_sample_train
-from crucible_worker.services.metrics import LARGE_REQUEST_BYTES
+from crucible_worker.rpc.metrics import LARGE_REQUEST_BYTES
 from crucible_worker.testing import RunningWorker, ScriptedModel, record_events, run_worker
 from tests.service.evaluation_kit import log_of
 from tests.tables import rows

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import crucible_bridge
 from crucible_bridge.client import Bridge
-from crucible_worker.services.metrics import PROBE_WAIT_SECONDS
+from crucible_worker.rpc.metrics import PROBE_WAIT_SECONDS
 
 PROBES = 100
 TURNS = 3

@@ -13,9 +13,9 @@ import crucible_bridge
 from crucible_bridge.errors import BackendError, BridgeError, Code, FailedPrecondition, InvalidField
 from crucible_bridge.types import Datum, LocalModel, Usage
 from crucible_worker.config import Settings
-from crucible_worker.limits import WorkerLimits
 from crucible_worker.server import Worker
 from crucible_worker.testing import STALL, ScriptedModel, run_worker
+from crucible_worker.util.limits import WorkerLimits
 from tests.service.evaluation_kit import refused
 
 pytestmark = pytest.mark.core

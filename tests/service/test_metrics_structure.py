@@ -17,7 +17,7 @@ from crucible_bridge.codec import array_to_v1
 from crucible_bridge.errors import Code, InvalidField
 from crucible_bridge.types import Datum
 from crucible_bridge.v1 import metrics_pb2_grpc, types_pb2
-from crucible_worker.services.metrics import LARGE_REQUEST_BYTES
+from crucible_worker.rpc.metrics import LARGE_REQUEST_BYTES
 from crucible_worker.testing import RunningWorker, ScriptedModel, run_worker
 from tests.service.metrics_kit import CALLS, COLUMNS, asked, post, put, tensor
 from tests.service.server_kit import error_of

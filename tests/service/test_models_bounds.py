@@ -11,8 +11,8 @@ import pytest
 
 from crucible_bridge.errors import BackendError, BridgeError, Code, FailedPrecondition
 from crucible_bridge.types import BatchLimits, LocalModel, ModelInput, SampledSequence, SamplingParams
-from crucible_worker.limits import MIN_MESSAGE_BYTES, WorkerLimits
 from crucible_worker.testing import STALL, ScriptedModel, record_events, run_worker
+from crucible_worker.util.limits import MIN_MESSAGE_BYTES, WorkerLimits
 from tests.service.evaluation_kit import refused
 from tests.service.models_kit import EIGHT, datum, reasons, texts
 from tests.service.server_kit import until

@@ -22,8 +22,8 @@ from crucible_bridge.types import (
     TokensChunk,
 )
 from crucible_worker.backends.base import Model
-from crucible_worker.limits import WorkerLimits
 from crucible_worker.testing import ScriptedModel, run_worker
+from crucible_worker.util.limits import WorkerLimits
 from tests.service.evaluation_kit import failing
 from tests.service.models_kit import EIGHT, datum, fields, reasons, texts
 

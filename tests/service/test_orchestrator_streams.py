@@ -26,9 +26,9 @@ from crucible_bridge.types import (
 from crucible_bridge.v1 import evaluation_pb2 as pb
 from crucible_bridge.v1 import evaluation_pb2_grpc, orchestrator_pb2
 from crucible_worker.backends.base import MAX_TEXT_BYTES
-from crucible_worker.limits import WorkerLimits
-from crucible_worker.services.orchestrator import evaluate_held
+from crucible_worker.rpc.orchestrator import evaluate_held
 from crucible_worker.testing import run_worker
+from crucible_worker.util.limits import WorkerLimits
 from tests.robustness.harness import until
 from tests.service.evaluation_kit import kinds_of, numbered, rig, samples_of, state_of
 from tests.service.orchestrator_kit import Stream, asked, ended_with, opened, shout, stands, start_of

@@ -26,8 +26,8 @@ from crucible_bridge.types import (
 )
 from crucible_worker.engine import waits
 from crucible_worker.inference import outages
-from crucible_worker.limits import WorkerLimits
 from crucible_worker.testing import ScriptedModel, run_worker
+from crucible_worker.util.limits import WorkerLimits
 from tests import needs
 from tests.service.evaluation_kit import accuracy, asked, numbered
 from tests.service.openai_kit import Fault, Reply, Request, ScriptedServer, answer, continued, refusal, worker_on

@@ -18,7 +18,7 @@ from crucible_bridge.types import (
 )
 from crucible_bridge.v1 import evaluation_pb2
 from crucible_worker.datasets.loading import BUILTIN_DATASETS, load
-from crucible_worker.services import evaluation as evaluation_service
+from crucible_worker.rpc import evaluation as evaluation_service
 from crucible_worker.testing import run_worker
 
 pytestmark = pytest.mark.core

@@ -18,8 +18,8 @@ from crucible_bridge.client import Bridge
 from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound, PermissionDenied
 from crucible_bridge.types import ChatMessage, Conversation, SampledSequence, Termination
 from crucible_worker.config import Settings
-from crucible_worker.limits import WorkerLimits
 from crucible_worker.server import Worker
+from crucible_worker.util.limits import WorkerLimits
 from tests import needs
 from tests.service.models_kit import fields, reasons
 from tests.tables import rows

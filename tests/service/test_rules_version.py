@@ -28,8 +28,8 @@ from crucible_bridge.types import (
 from crucible_worker.cli import app
 from crucible_worker.history import retention, rules
 from crucible_worker.journal.schema import JOURNAL_FILE
-from crucible_worker.limits import WorkerLimits
 from crucible_worker.testing import STALL, RunningWorker, ScriptedModel, record_events, run_worker
+from crucible_worker.util.limits import WorkerLimits
 from tests.service.evaluation_kit import HeldModel
 from tests.service.patience_kit import SAMPLES, best_and_plateau, models, patient_plan, right, steps_of
 

@@ -13,7 +13,7 @@ from crucible_bridge.v1 import (
     events_pb2,
     worker_pb2,
 )
-from crucible_worker.limits import WorkerLimits
+from crucible_worker.util.limits import WorkerLimits
 from tests.service.server_kit import error_of, evaluate_request, serving, settings_for, until
 
 pytestmark = pytest.mark.core

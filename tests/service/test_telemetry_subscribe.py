@@ -15,7 +15,7 @@ from crucible_bridge.types import EvaluationState
 from crucible_bridge.v1 import evaluation_pb2, evaluation_pb2_grpc, events_pb2, events_pb2_grpc
 from crucible_worker.journal.journal import STREAM_READERS
 from crucible_worker.journal.schema import JOURNAL_FILE
-from crucible_worker.services import telemetry
+from crucible_worker.rpc import telemetry
 from tests.service.evaluation_kit import HeldModel, asked, log_of, numbered, refused, rig
 from tests.tables import rows
 

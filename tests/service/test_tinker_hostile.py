@@ -19,7 +19,7 @@ from crucible_bridge.types import ChatMessage, ModelInput, SamplingParams, Tinke
 from crucible_worker.backends.tinker.backend import TinkerBackend
 from crucible_worker.backends.tinker.tokenizer import CODE_PREFIXES, ServedTokenizer, TextHost, TokenizerName
 from crucible_worker.embedded import registry
-from crucible_worker.limits import WorkerLimits
+from crucible_worker.util.limits import WorkerLimits
 from tests.service.processes_kit import children, hosts_of, runs, seconds_of, status, wait_until
 from tests.service.tinker_kit import SAMPLER, ScriptedLibrary, service
 

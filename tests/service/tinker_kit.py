@@ -36,9 +36,9 @@ from crucible_worker.backends.tinker.model import ServedModel  # noqa: E402
 from crucible_worker.backends.tinker.services import TinkerService  # noqa: E402
 from crucible_worker.backends.tinker.tokenizer import TokenizerName  # noqa: E402
 from crucible_worker.config import Settings  # noqa: E402
-from crucible_worker.limits import WorkerLimits  # noqa: E402
 from crucible_worker.server import Worker  # noqa: E402
 from crucible_worker.server.parts import build_with  # noqa: E402
+from crucible_worker.util.limits import WorkerLimits  # noqa: E402
 
 KEY = "tml-canary-7c2f9b1e5d"
 """A key that must turn up nowhere but at the library."""

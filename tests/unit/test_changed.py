@@ -18,10 +18,10 @@ FILES = {
     "bridge/crucible_bridge/arrays.py": "def pack(): ...\n",
     "bridge/crucible_bridge/codec/data.py": "from .. import arrays\n",
     "bridge/crucible_bridge/v1/made_pb2.py": "import crucible_bridge.arrays\n",
-    "python_worker/crucible_worker/services/grading.py": "",
-    "python_worker/crucible_worker/interceptors/chain.py": "",
-    "python_worker/crucible_worker/server/__init__.py": "from crucible_worker.interceptors import chain\n",
-    "tests/kit.py": "import crucible_worker.interceptors.chain\n",
+    "python_worker/crucible_worker/rpc/grading.py": "",
+    "python_worker/crucible_worker/rpc/chain.py": "",
+    "python_worker/crucible_worker/server/__init__.py": "from crucible_worker.rpc import chain\n",
+    "tests/kit.py": "import crucible_worker.rpc.chain\n",
     "tests/cases/math/few.jsonl": "",
     "tests/unit/bridge/test_arrays.py": "",
     "tests/unit/bridge/test_public.py": "import crucible_bridge\n",
@@ -33,7 +33,7 @@ FILES = {
     "tests/unit/test_docs.py": "",
     "tests/unit/test_report.py": 'load("_report.py")\n',
     "tests/service/test_grading_calls.py": "",
-    "tests/service/test_interceptors_chain.py": "",
+    "tests/service/test_rpc_chain.py": "",
     "tests/service/test_starting.py": "from tests.kit import start\n",
     "tests/wire/conftest.py": "",
     "tests/wire/test_client.py": "",
@@ -75,11 +75,11 @@ def run(monkeypatch: pytest.MonkeyPatch) -> list[Sequence[str]]:
             "bridge/crucible_bridge/arrays.py",
             {"unit/bridge/test_arrays.py", "unit/bridge/test_packing.py", "unit/bridge/codec/test_data.py"},
         ),
-        ("python_worker/crucible_worker/services/grading.py", {"service/test_grading_calls.py"}),
+        ("python_worker/crucible_worker/rpc/grading.py", {"service/test_grading_calls.py"}),
         # By a module of the tests, and as what imports it.
         (
-            "python_worker/crucible_worker/interceptors/chain.py",
-            {"service/test_interceptors_chain.py", "service/test_starting.py", "unit/server/test_server.py"},
+            "python_worker/crucible_worker/rpc/chain.py",
+            {"service/test_rpc_chain.py", "service/test_starting.py", "unit/server/test_server.py"},
         ),
         ("tests/kit.py", {"service/test_starting.py"}),
         ("tests/cases/math/few.jsonl", {"unit/test_math.py"}),
@@ -109,14 +109,14 @@ def test_importers_are_typed_with_what_was_changed(root: Path):
 
 def test_every_check_runs_though_one_fails(root: Path, run: list[Sequence[str]], capsys: pytest.CaptureFixture[str]):
     """Lint, types and tests; the tests are named first, and what failed last."""
-    assert changed.main(["--processes=3", "python_worker/crucible_worker/interceptors/chain.py"], root) == 1
+    assert changed.main(["--processes=3", "python_worker/crucible_worker/rpc/chain.py"], root) == 1
 
     chain, server, kit = (
-        "python_worker/crucible_worker/interceptors/chain.py",
+        "python_worker/crucible_worker/rpc/chain.py",
         "python_worker/crucible_worker/server/__init__.py",
         "tests/kit.py",
     )
-    tests = ["tests/service/test_interceptors_chain.py", "tests/service/test_starting.py"]
+    tests = ["tests/service/test_rpc_chain.py", "tests/service/test_starting.py"]
     tests += ["tests/unit/server/test_server.py"]
     assert run == [
         ["ruff", "check", chain],

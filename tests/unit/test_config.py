@@ -11,7 +11,7 @@ from crucible_bridge.v1 import evaluation_pb2
 from crucible_worker.config import Settings, SettingsError, load_settings
 from crucible_worker.evaluators.registry import EVALUATORS
 from crucible_worker.grading.code.images import CodeImage
-from crucible_worker.limits import KEEP_FOREVER, MIN_MESSAGE_BYTES, WorkerLimits
+from crucible_worker.util.limits import KEEP_FOREVER, MIN_MESSAGE_BYTES, WorkerLimits
 from tests.tables import rows
 
 

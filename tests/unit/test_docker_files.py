@@ -21,7 +21,7 @@ from crucible_worker.cli import app
 from crucible_worker.cli.health import HEALTH_SECONDS
 from crucible_worker.config import ENVIRONMENT_PREFIX, load_settings
 from crucible_worker.config.settings import DEFAULT_PORT
-from crucible_worker.limits import WorkerLimits
+from crucible_worker.util.limits import WorkerLimits
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "elixir_client_example"

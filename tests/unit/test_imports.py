@@ -47,7 +47,7 @@ MODULES = [
     "crucible_worker.cli",
     "crucible_worker.server",
     "crucible_worker.grading.math.grader",
-    "crucible_worker.services.grading",
+    "crucible_worker.rpc.grading",
     "crucible_worker.snakepit.service",
 ]
 
@@ -97,7 +97,7 @@ def test_an_evaluation_by_command_loads_no_server(tmp_path: Path):
     assert "1 of 1 scored" in done.stdout
     loaded = done.stderr.splitlines()[-1].split()
     assert "crucible_worker.server.parts" in loaded
-    assert {"crucible_worker.server.process", "crucible_worker.services"}.isdisjoint(loaded)
+    assert {"crucible_worker.server.process", "crucible_worker.rpc"}.isdisjoint(loaded)
     assert {"grpc", "jsonschema", "pygments", "rich"}.isdisjoint(loaded)
     assert HEAVY.isdisjoint(loaded)
 

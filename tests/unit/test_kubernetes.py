@@ -14,7 +14,7 @@ import yaml
 from crucible_bridge.addresses import parse_workers
 from crucible_bridge.idempotency import service_modules
 from crucible_worker.config import DEFAULT_PORT, ENVIRONMENT_PREFIX, SettingsError, load_settings
-from crucible_worker.limits import WorkerLimits
+from crucible_worker.util.limits import WorkerLimits
 from tests import needs
 from tests.unit.test_docker_files import arguments, options, values
 

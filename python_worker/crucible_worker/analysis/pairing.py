@@ -11,9 +11,9 @@ from typing import Any, NoReturn
 from crucible_bridge.errors import FailedPrecondition, ResourceExhausted
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Evaluation, EvaluatorInfo, EvaluatorSpec, Goal, Problem
-from crucible_worker.fingerprints import same
 from crucible_worker.journal.queries import Reads, scores_of
 from crucible_worker.reports.facts import rules_in_words
+from crucible_worker.util.fingerprints import same
 
 __all__ = [
     "Known",

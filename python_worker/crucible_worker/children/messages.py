@@ -13,7 +13,7 @@ import msgspec
 from crucible_bridge import errors
 from crucible_bridge.errors import BackendError, BridgeError
 from crucible_worker.children.frames import MAX_FRAME_BYTES, frame
-from crucible_worker.parsing import uncollected
+from crucible_worker.util.parsing import uncollected
 
 __all__ = [
     "MAX_CONTAINERS",

@@ -18,7 +18,7 @@ import typer
 
 from crucible_worker.cli.here import Termination
 from crucible_worker.cli.options import EXIT_FAILED, EXIT_INTERRUPTED, Json
-from crucible_worker.interrupts import raise_interrupts
+from crucible_worker.util.interrupts import raise_interrupts
 
 if TYPE_CHECKING:
     from crucible_bridge import Bridge

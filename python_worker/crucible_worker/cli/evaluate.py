@@ -67,8 +67,8 @@ from crucible_worker.cli.request_options import (
     Timeout,
     Where,
 )
-from crucible_worker.interrupts import raise_interrupts
-from crucible_worker.loading import loading
+from crucible_worker.util.interrupts import raise_interrupts
+from crucible_worker.util.loading import loading
 
 if TYPE_CHECKING:
     from crucible_bridge.errors import BridgeError

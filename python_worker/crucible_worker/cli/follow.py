@@ -62,7 +62,7 @@ from crucible_worker.cli.request_options import (
     Timeout,
     Where,
 )
-from crucible_worker.interrupts import raise_interrupts
+from crucible_worker.util.interrupts import raise_interrupts
 
 if TYPE_CHECKING:
     from crucible_worker.cli.follow_requests import Asked

@@ -21,7 +21,7 @@ import typer
 from crucible_worker.cli.here import Termination
 from crucible_worker.cli.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, Json
 from crucible_worker.exports.files import whole_file
-from crucible_worker.interrupts import raise_interrupts
+from crucible_worker.util.interrupts import raise_interrupts
 
 if TYPE_CHECKING:
     from crucible_bridge.types import Grade
@@ -246,7 +246,7 @@ def _graded(batches: Batches, lines: Sequence[PairLine]) -> asyncio.Task[Sequenc
 def _put(sink: TextIO, lines: Sequence[PairLine], grades: Sequence[Grade], tally: _Tally) -> None:
     """Write a chunk: each record with its grade, and each other line with what is wrong."""
     from crucible_worker.grading.excerpt import shown
-    from crucible_worker.services.grading_answers import noted
+    from crucible_worker.rpc.grading_answers import noted
 
     following = iter(grades)
     for line in lines:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 
 from crucible_worker.config import Settings, SettingsError, load_settings, read_settings
-from crucible_worker.interrupts import INTERRUPTED
+from crucible_worker.util.interrupts import INTERRUPTED
 
 __all__ = [
     "EXIT_FAILED",

@@ -24,11 +24,11 @@ from crucible_worker.cli.running import NotRun, Ran
 from crucible_worker.cli.tables import evaluation_as_data, write_table
 from crucible_worker.evaluators.parts import EvaluatorParts
 from crucible_worker.evaluators.registry import info_if_known
-from crucible_worker.held_paths import format_own_model
 from crucible_worker.journal.records import Joint
 from crucible_worker.reports.facts import adjustments_text, another_model
 from crucible_worker.reports.further_models import named_with_role
 from crucible_worker.reports.sentences import evaluator_sentences, unscored_warnings
+from crucible_worker.util.held_paths import format_own_model
 
 __all__ = ["RunSummary", "Shown", "joint_as_text", "unwritable", "write_error"]
 

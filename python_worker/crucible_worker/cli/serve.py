@@ -33,7 +33,7 @@ from crucible_worker.cli.options import (
     UnixSocket,
     settings_or_exit,
 )
-from crucible_worker.loading import loading
+from crucible_worker.util.loading import loading
 
 __all__ = ["serve"]
 

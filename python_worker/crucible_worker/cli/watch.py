@@ -14,7 +14,7 @@ from crucible_worker.cli.options import EXIT_FAILED, Config, StateDir
 from crucible_worker.cli.pace import Pace
 from crucible_worker.cli.reading import Address, read_or_exit
 from crucible_worker.cli.remote import AddressTokenFile, AddressTrust, AddressTrustedName, Trust
-from crucible_worker.interrupts import raise_interrupts
+from crucible_worker.util.interrupts import raise_interrupts
 
 if TYPE_CHECKING:
     from rich.progress import TaskID

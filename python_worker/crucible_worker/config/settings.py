@@ -17,7 +17,7 @@ from crucible_worker.backends.openai.servers import OpenAIServer
 from crucible_worker.backends.tinker.services import TinkerService
 from crucible_worker.config.plans import RunPlan
 from crucible_worker.grading.code.images import CodeImage
-from crucible_worker.limits import KEEP_FOREVER, MIN_MESSAGE_BYTES, WorkerLimits
+from crucible_worker.util.limits import KEEP_FOREVER, MIN_MESSAGE_BYTES, WorkerLimits
 
 if TYPE_CHECKING:
     from crucible_bridge.types import ModelPrice

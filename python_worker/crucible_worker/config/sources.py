@@ -25,7 +25,7 @@ from crucible_worker.config.prices import read_prices
 from crucible_worker.config.settings import LogFormat, Setting, Settings, SettingsError
 from crucible_worker.grading.code.images import read_images
 from crucible_worker.grading.fanout.address import read_fanout
-from crucible_worker.limits import WorkerLimits
+from crucible_worker.util.limits import WorkerLimits
 
 __all__ = ["ENVIRONMENT_PREFIX", "evaluate_table", "load_settings", "read_settings", "set_in"]
 

@@ -38,8 +38,8 @@ from crucible_worker.datasets.identity import KeptSamples
 from crucible_worker.datasets.jsonl import find_file, read_lines
 from crucible_worker.datasets.spool import MalformedSample, SpooledSamples, shuffle_key, spool
 from crucible_worker.datasets.tables.loading import read_table
-from crucible_worker.file_states import state_of
 from crucible_worker.journal.messages import messages_to_values
+from crucible_worker.util.file_states import state_of
 
 __all__ = ["BUILTIN_DATASETS", "LoadedDataset", "MalformedSample", "field_of", "load"]
 

@@ -49,15 +49,15 @@ from crucible_worker.engine.preparation import Plan, Prepare, Preparer, Sources
 from crucible_worker.engine.prompt_preview import render_sample
 from crucible_worker.engine.usage import Spending
 from crucible_worker.evaluators.base import Evaluator
-from crucible_worker.fingerprints import model_part, same
 from crucible_worker.history.reaper import Reaper
 from crucible_worker.history.rules import refuse_other_rules
 from crucible_worker.journal import Journal, JournalUnavailable, Transaction
 from crucible_worker.journal.outages import Outages
 from crucible_worker.journal.queries import Reads, Row, find
 from crucible_worker.journal.records import request_from_record
-from crucible_worker.limits import WorkerLimits
-from crucible_worker.turns import FewAtOnce
+from crucible_worker.util.fingerprints import model_part, same
+from crucible_worker.util.limits import WorkerLimits
+from crucible_worker.util.turns import FewAtOnce
 
 __all__ = [
     "CALLER_LEFT",

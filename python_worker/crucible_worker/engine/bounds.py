@@ -9,8 +9,8 @@ from typing import Self
 
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Limits, Problem
-from crucible_worker.alarms import Alarms
 from crucible_worker.evaluators.base import Bound
+from crucible_worker.util.alarms import Alarms
 
 __all__ = ["WIND_UP_SECONDS", "Patience", "bound_of_task", "sample_timed_out"]
 

@@ -16,7 +16,6 @@ from crucible_worker.engine import waits
 from crucible_worker.engine.evaluation_owners import EvaluationOwners
 from crucible_worker.engine.specification import differing_fields
 from crucible_worker.events import run_events
-from crucible_worker.fingerprints import same
 from crucible_worker.history import lifecycle, resumptions
 from crucible_worker.history.rules import other_rules, record_rules, refuse_other_rules
 from crucible_worker.journal import Transaction
@@ -30,6 +29,7 @@ from crucible_worker.journal.records import (
     result_from_record,
 )
 from crucible_worker.journal.store import Owners
+from crucible_worker.util.fingerprints import same
 
 __all__ = [
     "Claim",

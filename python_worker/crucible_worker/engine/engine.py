@@ -36,7 +36,6 @@ from crucible_bridge.types import (
     ServerEngine,
     Usage,
 )
-from crucible_worker.alarms import Alarms
 from crucible_worker.backends.base import Model
 from crucible_worker.backends.orchestrator import Caller
 from crucible_worker.engine import claims, waits
@@ -57,14 +56,15 @@ from crucible_worker.engine.spans import recorded_spans
 from crucible_worker.engine.throttle import Throttle
 from crucible_worker.engine.usage import Spent
 from crucible_worker.engine.weights import confirm_weights, full_fingerprint
-from crucible_worker.fingerprints import is_full
 from crucible_worker.history import lifecycle
 from crucible_worker.inference.calls import CallGate
 from crucible_worker.inference.outages import ModelOutages, Outage, gone
 from crucible_worker.journal import Journal, JournalUnavailable, Transaction, part_samples, parts
 from crucible_worker.journal.owned import OwnersJournal
 from crucible_worker.journal.queries import Row, runs_before, spent_before, spent_by
-from crucible_worker.limits import WorkerLimits
+from crucible_worker.util.alarms import Alarms
+from crucible_worker.util.fingerprints import is_full
+from crucible_worker.util.limits import WorkerLimits
 
 __all__ = ["KEEP_TIME_SECONDS", "PROGRESS_SECONDS", "STOP_SECONDS", "Attempt"]
 

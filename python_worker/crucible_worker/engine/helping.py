@@ -18,7 +18,6 @@ from crucible_bridge.errors import AlreadyExists, BridgeError, Cancelled, Failed
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, error_of, shorten
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluateRequest, EvaluationState, InlineDataset, ModelRef, Problem, Usage
-from crucible_worker.alarms import Alarms
 from crucible_worker.engine import claims
 from crucible_worker.engine.auxiliary_models import Unloaded, name_of
 from crucible_worker.engine.caller_parts import refuse_without_caller
@@ -32,7 +31,6 @@ from crucible_worker.engine.preparation import Plan, Preparer
 from crucible_worker.engine.sample_runs import close_processes, get_ready
 from crucible_worker.engine.spans import recorded_spans
 from crucible_worker.engine.throttle import Throttle
-from crucible_worker.faults import logged
 from crucible_worker.history import lifecycle
 from crucible_worker.history.rules import refuse_other_rules
 from crucible_worker.inference.calls import CallGate
@@ -40,7 +38,9 @@ from crucible_worker.inference.outages import ModelOutages, Outage
 from crucible_worker.journal import Journal, JournalUnavailable, Transaction, part_samples, parts
 from crucible_worker.journal.queries import Reads, Row, find_by_number
 from crucible_worker.journal.records import request_from_record
-from crucible_worker.limits import WorkerLimits
+from crucible_worker.util.alarms import Alarms
+from crucible_worker.util.faults import logged
+from crucible_worker.util.limits import WorkerLimits
 
 __all__ = ["Help", "Helpers", "Lead"]
 

@@ -39,7 +39,7 @@ from crucible_worker.journal.contents import (
 )
 from crucible_worker.journal.queries import Row
 from crucible_worker.journal.records import SampleKey, sample_to_record, usage_to_record
-from crucible_worker.limits import WorkerLimits
+from crucible_worker.util.limits import WorkerLimits
 
 __all__ = ["MAX_FRAMES", "MAX_FRAME_BYTES", "FinishedSample", "Recorded", "Recorder", "commit_samples", "sample_bytes"]
 

@@ -11,13 +11,13 @@ from crucible_bridge.errors import BridgeError, FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluateRequest, InlineDataset, OrchestratorModel
 from crucible_worker.engine.admission import Admission
-from crucible_worker.faults import logged
 from crucible_worker.history.reaper import Reaper
 from crucible_worker.history.resumptions import FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS, resumable
 from crucible_worker.journal import Journal, JournalUnavailable
 from crucible_worker.journal.outages import Outages
 from crucible_worker.journal.queries import Row
 from crucible_worker.journal.records import request_from_record
+from crucible_worker.util.faults import logged
 
 __all__ = ["LOOK_SECONDS", "Resuming", "recorded_request", "refuse_bound"]
 

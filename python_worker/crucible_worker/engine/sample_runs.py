@@ -24,7 +24,6 @@ from crucible_bridge.types import (
     Usage,
     Verdict,
 )
-from crucible_worker.alarms import Alarms
 from crucible_worker.backends.metering import Meter
 from crucible_worker.datasets.loading import MalformedSample
 from crucible_worker.engine.auxiliary_models import Unloaded, auxiliary_models_of, load_auxiliary_models
@@ -49,7 +48,6 @@ from crucible_worker.evaluators.base import (
     turns_kept,
     wants_answers,
 )
-from crucible_worker.faults import Failures, shortage, with_id
 from crucible_worker.history.evaluation_files import folder_of
 from crucible_worker.inference.calls import CallGate, GatedModel, sample_seed
 from crucible_worker.inference.transcripts import Transcript
@@ -58,8 +56,10 @@ from crucible_worker.journal.contents import bounded_said, kernel_of, said_bytes
 from crucible_worker.journal.owned import OwnersJournal
 from crucible_worker.journal.queries import Row
 from crucible_worker.journal.records import SampleKey
-from crucible_worker.limits import WorkerLimits
-from crucible_worker.prices import priced
+from crucible_worker.util.alarms import Alarms
+from crucible_worker.util.faults import Failures, shortage, with_id
+from crucible_worker.util.limits import WorkerLimits
+from crucible_worker.util.prices import priced
 
 __all__ = ["SampleRuns", "close_processes", "get_ready"]
 

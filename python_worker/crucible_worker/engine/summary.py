@@ -15,8 +15,8 @@ from crucible_bridge.types import EvaluatorResult, EvaluatorSpec, Limits, Metric
 from crucible_worker.engine.specification import metric_key
 from crucible_worker.evaluators.answering import TRUNCATED_REASONING
 from crucible_worker.evaluators.base import Evaluator
-from crucible_worker.faults import logged, with_id
 from crucible_worker.journal.queries import Reads, results_of
+from crucible_worker.util.faults import logged, with_id
 
 __all__ = ["merged", "summarise", "unless_taken"]
 

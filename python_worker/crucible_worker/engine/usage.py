@@ -9,7 +9,7 @@ from crucible_bridge.types import ModelPrice, ModelRef, ModelUsage, Usage, forma
 from crucible_worker.backends.metering import Meter
 from crucible_worker.journal.records import SampleKey
 from crucible_worker.journal.usage import UsageSum
-from crucible_worker.prices import priced
+from crucible_worker.util.prices import priced
 
 __all__ = ["MAX_MODELS", "Charge", "Spending", "Spent", "judged_usage"]
 

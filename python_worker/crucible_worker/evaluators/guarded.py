@@ -31,7 +31,6 @@ from crucible_bridge.types import (
     Verdict,
 )
 from crucible_worker.backends.base import Model
-from crucible_worker.entry_points import told
 from crucible_worker.evaluators.accuracy import MAX_SAMPLES_PER_PROMPT
 from crucible_worker.evaluators.base import (
     CallerPart,
@@ -47,7 +46,8 @@ from crucible_worker.evaluators.base import (
     wants_answers,
 )
 from crucible_worker.evaluators.declared import BaseEvaluator, DeclaredKind
-from crucible_worker.faults import Failures, with_id
+from crucible_worker.util.entry_points import told
+from crucible_worker.util.faults import Failures, with_id
 
 __all__ = ["MAX_MEASUREMENTS", "MAX_OUTPUT_BYTES", "Guarded", "GuardedType"]
 

@@ -19,10 +19,10 @@ from crucible_bridge.types import (
     Usage,
     Verdict,
 )
-from crucible_worker.held_paths import format_own_model
 from crucible_worker.journal.queries import Row
 from crucible_worker.journal.records import request_from_record
 from crucible_worker.journal.usage import usage_measurements
+from crucible_worker.util.held_paths import format_own_model
 
 __all__ = [
     "complete",

@@ -29,9 +29,9 @@ from crucible_worker.journal.experiments import (
 )
 from crucible_worker.journal.queries import Reads, find_by_number
 from crucible_worker.journal.records import request_from_record, result_from_record
-from crucible_worker.limits import WorkerLimits
 from crucible_worker.loggers.registry import read
 from crucible_worker.loggers.runner import LoggerRunner
+from crucible_worker.util.limits import WorkerLimits
 
 __all__ = ["Experiments"]
 

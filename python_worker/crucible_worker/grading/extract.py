@@ -25,7 +25,7 @@ An answer that the response takes back (`<answer>41</answer> is wrong`) does not
 Placeholders of the form that a prompt asks for (`<answer>...</answer>`, `\boxed{your answer}`, `Answer: $Answer`) are
 no answers, nor are formulas and numbers that the text rules out ("it is not 5").
 
-Reasoning is not part of the answer, see `crucible_worker.reasoning`: text in `<think>...</think>`, text before a
+Reasoning is not part of the answer, see `crucible_worker.util.reasoning`: text in `<think>...</think>`, text before a
 `</think>` that was not opened in the response; a block that is never closed reaches to the end.
 
 Every stage scans the response at most once, and only if the previous one found nothing. Boxes are searched among the
@@ -66,7 +66,7 @@ from crucible_worker.grading.results import of_rows, with_commas_for_rows, with_
 from crucible_worker.grading.retraction import is_taken_back, without_retracted
 from crucible_worker.grading.tagged import Tagged, joined_tags, last_tagged, may_hold_tag
 from crucible_worker.grading.wrapped import without_special_tokens
-from crucible_worker.reasoning import reasoning_spans
+from crucible_worker.util.reasoning import reasoning_spans
 
 __all__ = ["MAX_STEPS_PER_CHARACTER", "MAX_TAIL_CHARS", "Extraction", "extract", "has_box", "spoken"]
 

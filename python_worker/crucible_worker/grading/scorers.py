@@ -28,7 +28,6 @@ from crucible_bridge.types import (
     TextScorer,
     Verdict,
 )
-from crucible_worker.faults import logged, with_id
 from crucible_worker.grading import base
 from crucible_worker.grading.choice import MultipleChoice, check_choices
 from crucible_worker.grading.direct import DirectGrader
@@ -39,6 +38,7 @@ from crucible_worker.grading.numeric import Numeric
 from crucible_worker.grading.overlap import F1, Bleu, Rouge
 from crucible_worker.grading.regex import Regex
 from crucible_worker.grading.text import Contains, ExactMatch
+from crucible_worker.util.faults import logged, with_id
 
 __all__ = ["score", "scorer_of"]
 

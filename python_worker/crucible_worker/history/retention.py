@@ -14,7 +14,6 @@ import structlog
 
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluationState, Problem
-from crucible_worker.faults import logged
 from crucible_worker.history import checkpoint_results, lifecycle, resumptions
 from crucible_worker.history.evaluation_files import remove_forgotten
 from crucible_worker.history.removal import CHUNK, hide, remove_chunk
@@ -24,6 +23,7 @@ from crucible_worker.journal.lived_time import LivedTime, trusted_clock
 from crucible_worker.journal.plans import remove_unused
 from crucible_worker.journal.queries import find_by_number, head
 from crucible_worker.journal.store import Owners
+from crucible_worker.util.faults import logged
 
 __all__ = ["NOTICE_SECONDS", "TRIM_SECONDS", "Retention", "keep_trimmed", "trim"]
 

@@ -14,9 +14,9 @@ from crucible_bridge.problems import at_field, problem_of
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ModelRef, Problem, Usage
 from crucible_worker.backends.base import Backend, Model
-from crucible_worker.faults import logged, shortage
 from crucible_worker.inference.calls import CallGate, GatedModel
-from crucible_worker.turns import Turns
+from crucible_worker.util.faults import logged, shortage
+from crucible_worker.util.turns import Turns
 
 __all__ = ["ITEMS_A_PASS", "Answers", "Ask", "Bounds", "ask_all", "each", "open_model"]
 

@@ -36,7 +36,7 @@ from crucible_worker.inference.model_calls import (
     nonsense,
     result_or_problem,
 )
-from crucible_worker.limits import WorkerLimits
+from crucible_worker.util.limits import WorkerLimits
 
 __all__ = ["ask_logprobs", "items_of", "logprobs_ask"]
 

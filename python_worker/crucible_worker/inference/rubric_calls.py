@@ -27,8 +27,8 @@ from crucible_worker.grading.judge.rubric import MAX_CRITERIA
 from crucible_worker.inference.batches import Ask, ask_all
 from crucible_worker.inference.calls import sample_seed
 from crucible_worker.inference.model_calls import Backends, bounds_of
-from crucible_worker.limits import WorkerLimits
 from crucible_worker.rendering import RENDERER_PATTERN, check_renderer
+from crucible_worker.util.limits import WorkerLimits
 
 __all__ = ["ask_rubric"]
 

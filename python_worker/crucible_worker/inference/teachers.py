@@ -33,7 +33,7 @@ from crucible_worker.inference.batches import Answers, Bounds, ask_all, each
 from crucible_worker.inference.logprobs_calls import items_of, logprobs_ask
 from crucible_worker.inference.model_calls import Backends, Room, bounds_of, check_top, result_or_problem
 from crucible_worker.journal.usage import UsageSum
-from crucible_worker.limits import WorkerLimits
+from crucible_worker.util.limits import WorkerLimits
 
 __all__ = ["ask_teachers", "chosen_items", "likeliest", "mixed"]
 

@@ -25,7 +25,7 @@ from crucible_bridge.types import (
     message_text,
 )
 from crucible_worker.journal.contents import prompt_bytes, said_bytes, text_bytes
-from crucible_worker.reasoning import opening_of_prompt, parted
+from crucible_worker.util.reasoning import opening_of_prompt, parted
 
 __all__ = ["MAX_COMPARED_TOKENS", "MAX_TEXTS", "CallListener", "Transcript"]
 

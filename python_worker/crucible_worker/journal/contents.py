@@ -41,7 +41,7 @@ from crucible_bridge.types import (
 )
 from crucible_worker.journal.messages import further_bytes, message_from_value, messages_to_values
 from crucible_worker.journal.packing import pack_text, unpack_text
-from crucible_worker.reasoning import part_thinking
+from crucible_worker.util.reasoning import part_thinking
 
 __all__ = [
     "EVALUATION_LIMIT",

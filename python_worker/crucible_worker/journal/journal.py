@@ -16,7 +16,6 @@ from typing import Any, TypeVar
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.events import Event
 from crucible_bridge.reasons import Reason
-from crucible_worker.background import Background
 from crucible_worker.journal.queries import Head
 from crucible_worker.journal.schema import prepare, unusable
 from crucible_worker.journal.sqlite import SqliteStore
@@ -24,6 +23,7 @@ from crucible_worker.journal.store import Owners, Reader, Store
 from crucible_worker.journal.transaction import Transaction
 from crucible_worker.journal.unavailable import JournalUnavailable
 from crucible_worker.journal.writer import Writer
+from crucible_worker.util.background import Background
 
 __all__ = ["PROBE_SECONDS", "READERS", "STREAM_READERS", "Journal"]
 

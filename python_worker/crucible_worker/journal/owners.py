@@ -22,7 +22,7 @@ import structlog
 
 from crucible_worker.journal.transaction import Transaction
 from crucible_worker.journal.unavailable import JournalUnavailable, OwnershipLost
-from crucible_worker.private_files import open_private
+from crucible_worker.util.private_files import open_private
 
 __all__ = ["OwnerLocks"]
 

@@ -14,8 +14,8 @@ import structlog
 
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
-from crucible_worker.file_states import is_at
-from crucible_worker.private_files import open_private
+from crucible_worker.util.file_states import is_at
+from crucible_worker.util.private_files import open_private
 
 __all__ = ["NOTICE_SECONDS", "WAIT_SECONDS", "exclusively"]
 

@@ -9,7 +9,6 @@ from typing import Any
 
 import structlog
 
-from crucible_worker.background import Background
 from crucible_worker.journal.mark import JournalMark
 from crucible_worker.journal.news import PolledNews
 from crucible_worker.journal.owners import OwnerLocks
@@ -17,6 +16,7 @@ from crucible_worker.journal.queries import Head, JournalDamaged, head
 from crucible_worker.journal.schema import SqliteConnection, connect
 from crucible_worker.journal.store import Submit
 from crucible_worker.journal.transaction import Transaction
+from crucible_worker.util.background import Background
 
 __all__ = ["SqliteStore"]
 

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from crucible_worker.background import Background
 from crucible_worker.journal.news import News
 from crucible_worker.journal.queries import Head, Reads, SnapshotReads
 from crucible_worker.journal.transaction import Transaction
+from crucible_worker.util.background import Background
 
 __all__ = ["Glance", "Owners", "Reader", "Store", "Submit", "Writing"]
 

@@ -44,7 +44,6 @@ from crucible_bridge.types import (
     parse_model,
 )
 from crucible_worker.analysis.comparison import Known, compare_in
-from crucible_worker.faults import logged
 from crucible_worker.history.checkpoint_results import Measured, measured_of_run
 from crucible_worker.journal import Journal, JournalUnavailable, Transaction
 from crucible_worker.journal.follows import place_of_model
@@ -66,6 +65,7 @@ from crucible_worker.planning.best_file import Followed, write_best
 from crucible_worker.planning.patience_events import Improvement, best_event, plateau_event
 from crucible_worker.reports.metric_keys import keys_of
 from crucible_worker.reports.scored import enough_scored, scored_by_key
+from crucible_worker.util.faults import logged
 
 __all__ = ["LOOK_SECONDS", "Patient"]
 

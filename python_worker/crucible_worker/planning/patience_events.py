@@ -7,8 +7,8 @@ import time
 
 from crucible_bridge.events import Event, EventKind
 from crucible_bridge.types import ScoredCount, parse_model
-from crucible_worker.held_paths import format_own_model
 from crucible_worker.journal.patient_plans import PatientPlan, PatientStep
+from crucible_worker.util.held_paths import format_own_model
 
 __all__ = ["Improvement", "best_event", "plateau_event"]
 

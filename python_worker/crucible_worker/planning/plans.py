@@ -28,7 +28,6 @@ from crucible_worker.engine.specification import (
     refuse_equal_keys,
     step_fingerprint,
 )
-from crucible_worker.fingerprints import model_part, same
 from crucible_worker.journal import Journal, Transaction
 from crucible_worker.journal.patient_plans import PatientPlan, forget_from, watch
 from crucible_worker.journal.plans import (
@@ -57,6 +56,7 @@ from crucible_worker.planning.plan_steps import (
     request_of,
 )
 from crucible_worker.planning.run_patterns import PatternPlan
+from crucible_worker.util.fingerprints import model_part, same
 
 __all__ = ["MAX_NAMED_BYTES", "MAX_PLANS_AT_HAND", "TOUCH_SECONDS", "DecodePlan", "EncodePlan", "EvaluationPlans"]
 

@@ -12,13 +12,13 @@ from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Conversation, Datum, ModelInput, SampledSequence, SamplingParams, TokensChunk
 from crucible_worker.backends.base import ANSWERING, Capability, Model, Tokenizer
-from crucible_worker.parsing import aside_if_large
-from crucible_worker.reasoning import OPENING_TOKENS, opening_of_prompt, parted
 from crucible_worker.rendering import role_colon
 from crucible_worker.rendering.images import images_of, input_of
 from crucible_worker.rendering.prompted import plain_text, stops_of
 from crucible_worker.rendering.prompts import messages_of, render_question
 from crucible_worker.rendering.renderers import AUTO, CHAT_TEMPLATE, RAW, ROLE_COLON, SERVED, check_input
+from crucible_worker.util.parsing import aside_if_large
+from crucible_worker.util.reasoning import OPENING_TOKENS, opening_of_prompt, parted
 
 __all__ = ["Answered", "Finished", "ask", "finished", "opening_of_tokens", "resolved", "sample_answers"]
 

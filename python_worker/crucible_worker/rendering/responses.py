@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 
 from crucible_bridge.types import ParsedResponse, RawResponse, Termination, ToolCall, UnparsedToolCall
-from crucible_worker.reasoning import parted
 from crucible_worker.rendering import role_colon
 from crucible_worker.rendering.renderers import RAW, ROLE_COLONS, answer_of
 from crucible_worker.rendering.stops import Stops
+from crucible_worker.util.reasoning import parted
 
 __all__ = ["MAX_CALL_CHARS", "parse_text"]
 
@@ -28,7 +28,7 @@ def parse_text(response: RawResponse, text: str, stops: Stops, renderer: str) ->
 
     - `raw`: the text as it stands. `role_colon`: the answer without the white space around it. Neither has reasoning or
       calls of tools.
-    - `auto` and `chat_template`: reasoning as `crucible_worker.reasoning` separates it, and calls of tools as JSON with
+    - `auto` and `chat_template`: reasoning as `util.reasoning` separates it, and calls of tools as JSON with
       a name and arguments in `<tool_call>...</tool_call>`.
 
     Args:

@@ -9,10 +9,10 @@ from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ChatMessage
 from crucible_worker.backends.base import Tokenizer
-from crucible_worker.reasoning import opening_of_prompt
 from crucible_worker.rendering import role_colon
 from crucible_worker.rendering.prompts import render_question
 from crucible_worker.rendering.renderers import AUTO, CHAT_TEMPLATE, COOKBOOK, RAW, ROLE_COLONS
+from crucible_worker.util.reasoning import opening_of_prompt
 
 __all__ = ["Stops", "ended_by_stop", "find_stops", "takes_template"]
 

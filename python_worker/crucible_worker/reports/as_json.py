@@ -16,7 +16,6 @@ from crucible_bridge.types import (
     SampleResult,
     SamplingParams,
 )
-from crucible_worker.held_paths import format_own_model
 from crucible_worker.reports.facts import (
     engine_as_data,
     format_dataset,
@@ -25,6 +24,7 @@ from crucible_worker.reports.facts import (
 )
 from crucible_worker.reports.plain import plain
 from crucible_worker.reports.records import record_as_data, said_as_data
+from crucible_worker.util.held_paths import format_own_model
 
 __all__ = ["evaluation_as_json", "render_json", "sample_as_data"]
 

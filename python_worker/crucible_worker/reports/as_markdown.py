@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from crucible_bridge.types import Evaluation, EvaluatorResult, Limits, Metrics, SampleResult, Usage
-from crucible_worker.held_paths import format_own_model
 from crucible_worker.reports.facts import (
     columns_of,
     facts_of,
@@ -19,6 +18,7 @@ from crucible_worker.reports.metric_keys import without_equal_strict
 from crucible_worker.reports.plain import replace_surrogates
 from crucible_worker.reports.records import asked_text, shown_output
 from crucible_worker.reports.sentences import unscored_warnings
+from crucible_worker.util.held_paths import format_own_model
 
 __all__ = ["MAX_CELL_CHARS", "render_markdown"]
 

@@ -19,7 +19,6 @@ from crucible_bridge.types import (
     Problem,
     ScoredCount,
 )
-from crucible_worker.held_paths import format_own_model
 from crucible_worker.reports.distributions import Distributions
 from crucible_worker.reports.facts import facts_of, format_dataset, problem_text, rules_in_words, usage_as_data
 from crucible_worker.reports.metric_keys import EvaluatorKeys, Infos, keys_of, with_strict, without_equal_strict
@@ -27,6 +26,7 @@ from crucible_worker.reports.plain import plain
 from crucible_worker.reports.scored import enough_scored, scored_by_key, scored_in_words
 from crucible_worker.reports.sentences import unscored_warnings
 from crucible_worker.reports.superseded import Written, superseded
+from crucible_worker.util.held_paths import format_own_model
 
 __all__ = [
     "evaluation_as_data",

@@ -19,8 +19,8 @@ import grpc
 import structlog
 
 from crucible_worker.config import EXPIRING_DAYS, Settings, SettingsError, read_tokens
-from crucible_worker.file_states import FileState, state_of
-from crucible_worker.interceptors.authentication import Tokens
+from crucible_worker.rpc.authentication import Tokens
+from crucible_worker.util.file_states import FileState, state_of
 
 __all__ = ["Certificate", "Credentials", "StartError", "expires_at"]
 

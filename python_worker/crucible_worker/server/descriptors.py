@@ -8,7 +8,7 @@ import resource
 
 import structlog
 
-from crucible_worker.limits import WorkerLimits
+from crucible_worker.util.limits import WorkerLimits
 
 __all__ = ["RESERVE", "with_descriptors"]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import grpc
 
 from crucible_worker.config import Settings
-from crucible_worker.interceptors import Calls
+from crucible_worker.rpc import Calls
 from crucible_worker.server.parts import Parts
 
 if TYPE_CHECKING:

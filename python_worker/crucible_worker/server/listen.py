@@ -14,8 +14,8 @@ import grpc.aio
 
 from crucible_bridge.channel import server_options
 from crucible_worker.config import Settings
-from crucible_worker.limits import WorkerLimits
 from crucible_worker.server.credentials import Certificate, StartError
+from crucible_worker.util.limits import WorkerLimits
 
 __all__ = ["bind", "options"]
 

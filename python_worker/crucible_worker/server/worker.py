@@ -33,32 +33,32 @@ from crucible_bridge.v1 import (
     rendering_pb2,
     worker_pb2,
 )
-from crucible_worker.background import Background
 from crucible_worker.config import Settings
 from crucible_worker.grading.fanout.fanout import Fanout
 from crucible_worker.grading.fanout.graders import math_on
 from crucible_worker.grading.pool import GradingPool
-from crucible_worker.interceptors import Calls, Interceptor
-from crucible_worker.interceptors.methods import HEALTH
 from crucible_worker.journal.queries import Head
 from crucible_worker.journal.urls import without_password
 from crucible_worker.planning.follow.follows import Follows
+from crucible_worker.rpc import Calls, Interceptor
+from crucible_worker.rpc.evaluation import EvaluationService
+from crucible_worker.rpc.experiments import ExperimentService
+from crucible_worker.rpc.grading import GradingService
+from crucible_worker.rpc.handlers import Handlers
+from crucible_worker.rpc.health import OVERALL, Health
+from crucible_worker.rpc.methods import HEALTH
+from crucible_worker.rpc.metrics import MetricsService
+from crucible_worker.rpc.models import ModelService
+from crucible_worker.rpc.rendering import RenderingService
+from crucible_worker.rpc.telemetry import TelemetryService
+from crucible_worker.rpc.worker import WorkerService
 from crucible_worker.server.credentials import Certificate, Credentials
 from crucible_worker.server.description import describe
 from crucible_worker.server.endpoint import Endpoint
 from crucible_worker.server.listen import bind, options
 from crucible_worker.server.parts import Build, Parts, build
 from crucible_worker.server.wakeups import Wakeups
-from crucible_worker.services.evaluation import EvaluationService
-from crucible_worker.services.experiments import ExperimentService
-from crucible_worker.services.grading import GradingService
-from crucible_worker.services.handlers import Handlers
-from crucible_worker.services.health import OVERALL, Health
-from crucible_worker.services.metrics import MetricsService
-from crucible_worker.services.models import ModelService
-from crucible_worker.services.rendering import RenderingService
-from crucible_worker.services.telemetry import TelemetryService
-from crucible_worker.services.worker import WorkerService
+from crucible_worker.util.background import Background
 
 if TYPE_CHECKING:
     from crucible_worker.snakepit.tools import Tools

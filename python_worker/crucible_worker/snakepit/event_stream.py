@@ -14,10 +14,10 @@ import structlog
 
 from crucible_bridge.errors import InternalError
 from crucible_worker.events.own_events import OwnEvents
-from crucible_worker.interceptors import Calls
-from crucible_worker.interceptors.methods import Context
 from crucible_worker.journal import JournalUnavailable
 from crucible_worker.journal.outages import Outages
+from crucible_worker.rpc import Calls
+from crucible_worker.rpc.methods import Context
 from crucible_worker.snakepit.telemetry import NAMES, Steering, telemetry_event
 from crucible_worker.snakepit.wire import snakepit_bridge_pb2 as pb
 

@@ -14,15 +14,15 @@ import structlog
 from crucible_bridge.errors import BridgeError, ResourceExhausted
 from crucible_bridge.reasons import Reason
 from crucible_bridge.status import STATUS_CODES
-from crucible_worker.interceptors import Calls
-from crucible_worker.interceptors.methods import Context
-from crucible_worker.parsing import aside_if_large
+from crucible_worker.rpc import Calls
+from crucible_worker.rpc.methods import Context
 from crucible_worker.snakepit import failures
 from crucible_worker.snakepit.messages import ToolRequest, answer, failure, read_tool_request
 from crucible_worker.snakepit.results import ToolResult
 from crucible_worker.snakepit.tools import ToolCall, Tools
 from crucible_worker.snakepit.wire import snakepit_bridge_pb2 as pb
 from crucible_worker.telemetry.logging import bind_contextvars
+from crucible_worker.util.parsing import aside_if_large
 
 __all__ = ["FRAME_BYTES", "Execution"]
 

@@ -28,8 +28,8 @@ def main() -> int:
     os.environ["GRPC_VERBOSITY"] = "NONE"
 
     from crucible_worker.config import SettingsError
-    from crucible_worker.loading import loading
     from crucible_worker.snakepit.launch import LaunchError, own_session, read_launch
+    from crucible_worker.util.loading import loading
 
     if own_session(os.environ) and os.getpid() != os.getpgrp():
         os.setsid()

@@ -14,10 +14,10 @@ from crucible_bridge.types import EmbeddedModel
 from crucible_worker.backends.base import Model
 from crucible_worker.config import Settings
 from crucible_worker.grading.code.images import CodeImage
-from crucible_worker.limits import WorkerLimits
 from crucible_worker.server import Worker
 from crucible_worker.server.parts import Build, Parts, build_with
 from crucible_worker.testing.scripted import ScriptedBackend
+from crucible_worker.util.limits import WorkerLimits
 
 __all__ = ["RunningWorker", "run_worker", "scripted_build"]
 

@@ -7,7 +7,7 @@ import pytest
 
 from crucible_worker.backends.local.bounds import HostBounds
 from crucible_worker.embedded import registry
-from crucible_worker.limits import WorkerLimits
+from crucible_worker.util.limits import WorkerLimits
 from tests import needs
 
 torch = pytest.importorskip("torch", reason=needs.MISSING["torch"])

@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 
 from crucible_bridge.types import Limits
-from crucible_worker.alarms import Alarms
 from crucible_worker.engine.bounds import WIND_UP_SECONDS, Patience, bound_of_task
+from crucible_worker.util.alarms import Alarms
 from tests import virtual_time
 from tests.tables import rows
 

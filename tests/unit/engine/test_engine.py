@@ -17,8 +17,8 @@ from crucible_worker.evaluations import Evaluations
 from crucible_worker.events import streams
 from crucible_worker.history import lifecycle
 from crucible_worker.journal import queries
-from crucible_worker.limits import WorkerLimits
 from crucible_worker.testing import STALL, ScriptedBackend, ScriptedModel
+from crucible_worker.util.limits import WorkerLimits
 from tests.unit.journal.journals import request
 
 SAMPLES = [Sample(input=f"q{index}", targets=(f"Q{index}",)) for index in range(20)]

@@ -16,7 +16,7 @@ from crucible_worker.journal import JournalUnavailable
 from crucible_worker.journal.contents import kernel_of
 from crucible_worker.journal.queries import read_samples
 from crucible_worker.journal.records import SampleKey
-from crucible_worker.limits import WorkerLimits
+from crucible_worker.util.limits import WorkerLimits
 from tests.unit.journal.journals import claim
 
 SAMPLES = 10

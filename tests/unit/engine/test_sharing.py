@@ -18,8 +18,8 @@ from crucible_worker.engine import helping
 from crucible_worker.engine.preparation import Sources
 from crucible_worker.evaluations import Evaluations
 from crucible_worker.journal import part_samples, parts, queries
-from crucible_worker.limits import WorkerLimits
 from crucible_worker.testing import ScriptedBackend, ScriptedModel
+from crucible_worker.util.limits import WorkerLimits
 from tests.unit.journal.journals import request
 
 SAMPLES = [Sample(id=f"s{index}", input=f"q{index}", targets=(f"q{index % 3}",)) for index in range(150)]

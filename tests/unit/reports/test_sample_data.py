@@ -19,7 +19,6 @@ from crucible_bridge.types import (
     Turn,
     Verdict,
 )
-from crucible_worker.reasoning import part_thinking, reasoning_spans
 from crucible_worker.reports.samples import (
     MAX_ROW_CHARS,
     answers_as_data,
@@ -29,6 +28,7 @@ from crucible_worker.reports.samples import (
     searched_text,
     whole_sample_as_data,
 )
+from crucible_worker.util.reasoning import part_thinking, reasoning_spans
 from tests.tables import rows
 from tests.unit.reports.evaluations_made import ended, sampled
 

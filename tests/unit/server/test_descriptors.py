@@ -10,7 +10,7 @@ from tests.tables import rows
 
 PROGRAM = """
 import json, resource, sys
-from crucible_worker.limits import WorkerLimits
+from crucible_worker.util.limits import WorkerLimits
 from crucible_worker.server.descriptors import with_descriptors
 resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), int(sys.argv[2])))
 limits = with_descriptors(WorkerLimits(max_connections=300))

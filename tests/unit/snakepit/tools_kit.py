@@ -11,12 +11,12 @@ from typing import Any
 
 from crucible_bridge.errors import BridgeError
 from crucible_worker.config import Settings
-from crucible_worker.limits import WorkerLimits
 from crucible_worker.server import Worker
 from crucible_worker.snakepit.results import ToolResult
 from crucible_worker.snakepit.tools import ToolCall, Tools
 from crucible_worker.testing import ScriptedModel
 from crucible_worker.testing.worker import scripted_build
+from crucible_worker.util.limits import WorkerLimits
 
 MODEL = "arithmetic@320"
 NOTHING: Mapping[str, bytes] = MappingProxyType({})

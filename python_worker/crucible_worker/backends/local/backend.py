@@ -25,7 +25,7 @@ from crucible_worker.backends.local.paths import check_adapter, check_files, che
 from crucible_worker.backends.local.process import HostProcess
 from crucible_worker.backends.local.replicated import ReplicatedModels, replica_names
 from crucible_worker.embedded import registry
-from crucible_worker.limits import WorkerLimits
+from crucible_worker.util.limits import WorkerLimits
 
 __all__ = ["LocalBackend"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 
-from crucible_worker.limits import WorkerLimits
+from crucible_worker.util.limits import WorkerLimits
 
 __all__ = ["HostBounds"]
 

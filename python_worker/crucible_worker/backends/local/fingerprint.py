@@ -34,7 +34,7 @@ from crucible_worker.backends.local.checkpoint import Checkpoint
 from crucible_worker.backends.local.paths import adapter_files, model_files
 from crucible_worker.backends.local.safetensors_header import Tensor, read_header
 from crucible_worker.children.bounds import lower_priority
-from crucible_worker.fingerprints import FULL, TENSORS
+from crucible_worker.util.fingerprints import FULL, TENSORS
 
 __all__ = ["Fingerprints", "Identity", "changed", "key_of_files"]
 
@@ -72,7 +72,7 @@ class Identity:
     lasting: str
     """Likewise without the time of change, which is also that of a hard link to a file."""
     fingerprint: str
-    """Digest of its content, see `crucible_worker.fingerprints`."""
+    """Digest of its content, see `crucible_worker.util.fingerprints`."""
 
     def continues(self, now: Identity) -> bool:
         """Whether a later moment shows the same content."""

@@ -24,7 +24,7 @@ from crucible_worker.backends.local.fingerprint import Fingerprints, Identity, c
 from crucible_worker.backends.local.process import HostProcess
 from crucible_worker.backends.local.tokenizer import HostedTokenizer
 from crucible_worker.backends.sampling_checks import check_sampling
-from crucible_worker.fingerprints import is_full
+from crucible_worker.util.fingerprints import is_full
 
 __all__ = ["Facts", "HostedModel", "HostedModels", "ModelCalls"]
 

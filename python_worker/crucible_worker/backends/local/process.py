@@ -17,7 +17,7 @@ from crucible_worker.backends.local.bounds import HostBounds
 from crucible_worker.children.channel import Channel, Questions
 from crucible_worker.children.messages import error_from_map, pack, unpack
 from crucible_worker.children.process import Process, ending_of
-from crucible_worker.limits import WorkerLimits
+from crucible_worker.util.limits import WorkerLimits
 
 __all__ = ["HostProcess"]
 

@@ -12,7 +12,7 @@ from crucible_worker.backends.managed.target import Target
 from crucible_worker.backends.openai.connection import Connection
 from crucible_worker.backends.openai.model import RemoteModel
 from crucible_worker.backends.openai.weights import refuse_change
-from crucible_worker.fingerprints import is_full, map_digests
+from crucible_worker.util.fingerprints import is_full, map_digests
 
 __all__ = ["ManagedModel"]
 

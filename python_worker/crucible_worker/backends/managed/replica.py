@@ -18,7 +18,7 @@ from crucible_worker.backends.managed.control import Control, NoAnswer
 from crucible_worker.backends.managed.guard import GRACE_SECONDS
 from crucible_worker.backends.openai.connection import closed
 from crucible_worker.children.process import Process, ending_of
-from crucible_worker.private_files import make_private_folder
+from crucible_worker.util.private_files import make_private_folder
 
 __all__ = ["Replica"]
 

@@ -19,7 +19,7 @@ from typing import Any, Literal, cast, get_args
 
 from crucible_worker.backends.endpoints import Kind, check_name, read_endpoints, read_flag, read_number, read_whole
 from crucible_worker.backends.openai.servers import MAX_STALL_SECONDS, Renderer
-from crucible_worker.gpus import check_devices
+from crucible_worker.util.gpus import check_devices
 
 __all__ = [
     "MAX_START_SECONDS",

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from crucible_bridge.types import ChatMessage, Conversation, SamplingParams, message_to_json
-from crucible_worker.reasoning import refuse_parted_reasoning
+from crucible_worker.util.reasoning import refuse_parted_reasoning
 
 __all__ = [
     "MAX_SEED",

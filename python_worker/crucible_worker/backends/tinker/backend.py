@@ -17,7 +17,7 @@ from crucible_worker.backends.tinker.model import ServedModel
 from crucible_worker.backends.tinker.services import DEFAULT, TinkerService, default_service
 from crucible_worker.backends.tinker.session import Session, missing
 from crucible_worker.backends.tinker.tokenizer import TextHost, Tokenizers
-from crucible_worker.limits import WorkerLimits
+from crucible_worker.util.limits import WorkerLimits
 
 __all__ = ["MAX_MODELS", "TinkerBackend"]
 

@@ -20,7 +20,7 @@ from crucible_worker.backends.tinker.requests import check_target_rows, check_ta
 from crucible_worker.backends.tinker.session import Session
 from crucible_worker.backends.tinker.shared import Shared, in_thread
 from crucible_worker.backends.tinker.tokenizer import ServedTokenizer, Tokenizers
-from crucible_worker.reasoning import OPENING_TOKENS, opening_of_prompt, parted
+from crucible_worker.util.reasoning import OPENING_TOKENS, opening_of_prompt, parted
 
 if TYPE_CHECKING:
     from crucible_worker.backends.tinker.client import Sampled, Sampler, Trainer

@@ -18,7 +18,7 @@ from crucible_worker.backends.base import Rendered, Tokenizer
 from crucible_worker.backends.local.lone_tokenizers import LoneTokenizers
 from crucible_worker.backends.local.process import HostProcess
 from crucible_worker.backends.local.tokenizer import HostedTokenizer
-from crucible_worker.limits import WorkerLimits
+from crucible_worker.util.limits import WorkerLimits
 
 __all__ = ["CODE_PREFIXES", "ServedTokenizer", "TextHost", "TokenizerName", "Tokenizers"]
 

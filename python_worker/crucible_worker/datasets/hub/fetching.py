@@ -13,7 +13,7 @@ from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundErro
 from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField, NotFound, Unavailable
 from crucible_bridge.reasons import Reason
 from crucible_worker.datasets.hub.loading import FIELD
-from crucible_worker.hub_requests import SILENT_SECONDS, bound_silence, is_of_network
+from crucible_worker.util.hub_requests import SILENT_SECONDS, bound_silence, is_of_network
 
 __all__ = ["fetched"]
 

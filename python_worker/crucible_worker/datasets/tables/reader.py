@@ -15,7 +15,7 @@ from crucible_worker.children.bounds import limit
 from crucible_worker.datasets.row_process import Fault, answer
 from crucible_worker.datasets.tables.csv_rows import csv_rows
 from crucible_worker.datasets.tables.loading import FIELD
-from crucible_worker.faults import shortage
+from crucible_worker.util.faults import shortage
 
 __all__ = ["MAX_MEMORY_BYTES", "main", "plain", "rows"]
 

@@ -11,8 +11,8 @@ from typing import cast
 
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
-from crucible_worker.entry_points import EntryPoints, told
 from crucible_worker.evaluators.environments.base import EnvironmentType
+from crucible_worker.util.entry_points import EntryPoints, told
 
 __all__ = ["GROUP", "bad", "load", "names"]
 

@@ -17,12 +17,12 @@ from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Conversation, Datum, ModelInput, SampledSequence
 from crucible_worker.backends.base import Model
 from crucible_worker.backends.metering import known_sum
-from crucible_worker.entry_points import told
 from crucible_worker.evaluators.answering import Answer, Answering
 from crucible_worker.evaluators.environments.base import Action, Env, Nothing, Rollout, Turn
 from crucible_worker.evaluators.environments.budgets import Budget
 from crucible_worker.evaluators.environments.own_loop import ForeignFailure
 from crucible_worker.metrics.trajectory_checks import BUILT_IN_KEYS
+from crucible_worker.util.entry_points import told
 
 __all__ = [
     "CONTEXT_OVERFLOW",

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from crucible_bridge.errors import BridgeError
-from crucible_worker.entry_points import told
+from crucible_worker.util.entry_points import told
 
 __all__ = ["CLEANUP_SECONDS", "SETTLE_SECONDS", "ForeignFailure", "OwnLoop", "Warn", "guarded_call"]
 

@@ -30,7 +30,6 @@ from crucible_bridge.types import (
     StdioTest,
     Verdict,
 )
-from crucible_worker.faults import logged, with_id
 from crucible_worker.grading.cache import Cache
 from crucible_worker.grading.code.assertions import BadTests, Plain, Proxied, read_assertions
 from crucible_worker.grading.code.extract import NO_PROGRAM, program_of
@@ -43,6 +42,7 @@ from crucible_worker.grading.code.places import Place, Places
 from crucible_worker.grading.code.reading import check_prefix, read_apart
 from crucible_worker.grading.direct import MAX_TEXT_BYTES, exceeds
 from crucible_worker.metrics.pass_at_k import pass_at_k
+from crucible_worker.util.faults import logged, with_id
 
 __all__ = ["MAX_TESTS", "MAX_TIMEOUTS", "CodeGrader", "check_ks", "counts_of", "metrics_of"]
 

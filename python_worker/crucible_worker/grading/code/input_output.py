@@ -22,7 +22,7 @@ from crucible_bridge.types import CallTest, InputOutputTests, StdioTest
 from crucible_worker.grading.code.assertions import BadTests, Call
 from crucible_worker.grading.code.inside.values import NotPlain, encode
 from crucible_worker.grading.code.judging import Expected
-from crucible_worker.parsing import uncollected
+from crucible_worker.util.parsing import uncollected
 
 __all__ = ["KEYS", "read_call", "read_input_output"]
 

@@ -14,7 +14,6 @@ from typing import Any
 
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import CodeLimits, StdioTest
-from crucible_worker.faults import shortages
 from crucible_worker.grading.code.assertions import Call, Plain, Proxied
 from crucible_worker.grading.code.compare import equals, equals_json
 from crucible_worker.grading.code.inside.frames import SIZED, most_bytes
@@ -22,6 +21,7 @@ from crucible_worker.grading.code.inside.values import asking
 from crucible_worker.grading.code.output import LINES, difference
 from crucible_worker.grading.code.places import Place
 from crucible_worker.grading.code.sandbox import LARGE_BYTES, Bounds, Channel
+from crucible_worker.util.faults import shortages
 
 __all__ = ["Expected", "Finding", "run_test"]
 

@@ -15,10 +15,10 @@ from typing import Any, Self
 
 from crucible_worker.children.channel import Channel as Frames
 from crucible_worker.children.process import Process
-from crucible_worker.faults import SHORTAGES
 from crucible_worker.grading.code.bubblewrap import Wall, advice, no_sandbox, sources
 from crucible_worker.grading.code.inside.frames import MAX_ORDER_BYTES, READY, pack
-from crucible_worker.parsing import uncollected
+from crucible_worker.util.faults import SHORTAGES
+from crucible_worker.util.parsing import uncollected
 
 __all__ = ["LARGE_BYTES", "START_SECONDS", "Bounds", "Channel", "Left", "Sandbox"]
 

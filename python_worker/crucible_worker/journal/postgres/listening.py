@@ -9,11 +9,11 @@ import time
 import psycopg
 import structlog
 
-from crucible_worker.background import Background
 from crucible_worker.journal.news import News
 from crucible_worker.journal.postgres.connections import PATIENCE_SECONDS, SETTINGS, parameters
 from crucible_worker.journal.postgres.writing import CHANNEL
 from crucible_worker.journal.queries import Head
+from crucible_worker.util.background import Background
 
 __all__ = ["PostgresGlance"]
 

@@ -17,7 +17,6 @@ from psycopg.conninfo import conninfo_to_dict
 
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
-from crucible_worker.background import Background
 from crucible_worker.journal.postgres.connections import SCHEMA_NAME, PostgresReader, connect
 from crucible_worker.journal.postgres.dialect import Dialect
 from crucible_worker.journal.postgres.leases import Leases
@@ -29,7 +28,8 @@ from crucible_worker.journal.queries import Head, JournalDamaged, head
 from crucible_worker.journal.store import Submit
 from crucible_worker.journal.transaction import Transaction
 from crucible_worker.journal.urls import without_password
-from crucible_worker.private_files import make_private_folder
+from crucible_worker.util.background import Background
+from crucible_worker.util.private_files import make_private_folder
 
 __all__ = ["MIGRATE_WAIT", "PostgresStore", "newest_version", "prepare", "refuse_unfit", "refuse_unreadable"]
 

@@ -17,8 +17,6 @@ from crucible_bridge.types import (
     FollowRunResponse,
     format_model,
 )
-from crucible_worker.background import Background
-from crucible_worker.held_paths import HOLD_FOLDER
 from crucible_worker.journal import JournalUnavailable, OwnershipLost
 from crucible_worker.journal.follows import FollowRow
 from crucible_worker.journal.outages import Outages
@@ -28,6 +26,8 @@ from crucible_worker.planning.follow.models import takes_adapter
 from crucible_worker.planning.follow.places import directory_below, is_below
 from crucible_worker.planning.follow_records import FollowRecords
 from crucible_worker.planning.plans import EvaluationPlans
+from crucible_worker.util.background import Background
+from crucible_worker.util.held_paths import HOLD_FOLDER
 
 __all__ = ["TAKE_SECONDS", "Follows"]
 

@@ -11,7 +11,7 @@ import structlog
 
 from crucible_worker.journal.follows import CheckpointRow, FollowRow
 from crucible_worker.planning.follow.places import RELEASED_SUFFIX, folder_name, hold_name
-from crucible_worker.private_files import FILE_MODE, make_private_folder
+from crucible_worker.util.private_files import FILE_MODE, make_private_folder
 
 __all__ = ["Markers"]
 

@@ -15,7 +15,7 @@ from crucible_worker.backends.local.host.replies import Replies
 from crucible_worker.children.entry import begin
 from crucible_worker.children.frames import receive
 from crucible_worker.children.messages import unpack
-from crucible_worker.limits import WorkerLimits
+from crucible_worker.util.limits import WorkerLimits
 
 
 def main() -> None:

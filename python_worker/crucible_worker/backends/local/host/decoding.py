@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from crucible_worker.reasoning import CHANNEL, CHANNEL_MARKS, TAGS
+from crucible_worker.util.reasoning import CHANNEL, CHANNEL_MARKS, TAGS
 
 __all__ = ["decoded_answer", "marks_of"]
 

@@ -12,7 +12,7 @@ from crucible_worker.backends.local.arrays import floats_to_bytes, tokens_to_byt
 from crucible_worker.backends.local.host.decoding import decoded_answer
 from crucible_worker.backends.local.host.loading import LoadedModel
 from crucible_worker.backends.local.host.sampling import Choice, Chooser
-from crucible_worker.reasoning import OPENING_TOKENS, opening_of_prompt, parted, turned
+from crucible_worker.util.reasoning import OPENING_TOKENS, opening_of_prompt, parted, turned
 
 __all__ = ["Request", "Row", "make_rows"]
 

@@ -10,7 +10,7 @@ from typing import Any
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import ChatMessage, ToolCall
 from crucible_bridge.types.messages import REASONING_KEYS
-from crucible_worker.reasoning import refuse_parted_reasoning
+from crucible_worker.util.reasoning import refuse_parted_reasoning
 
 __all__ = ["MAX_ARGUMENT_CHARS", "place_of_images", "template_messages", "with_places"]
 

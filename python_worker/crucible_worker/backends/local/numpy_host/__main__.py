@@ -6,7 +6,7 @@ import argparse
 import os
 import threading
 
-from crucible_worker.loading import loading
+from crucible_worker.util.loading import loading
 
 with loading():
     from crucible_worker.backends.local.bounds import HostBounds
@@ -15,7 +15,7 @@ with loading():
     from crucible_worker.children.entry import begin
     from crucible_worker.children.frames import receive
     from crucible_worker.children.messages import unpack
-    from crucible_worker.limits import WorkerLimits
+    from crucible_worker.util.limits import WorkerLimits
 
 
 def main() -> None:

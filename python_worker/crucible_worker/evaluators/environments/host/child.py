@@ -15,13 +15,13 @@ from crucible_bridge.reasons import Reason
 from crucible_worker.children.channel import Channel, Questions
 from crucible_worker.children.frames import TooLong
 from crucible_worker.children.messages import error_from_map, error_to_map
-from crucible_worker.entry_points import told
 from crucible_worker.evaluators.answering import Answer
 from crucible_worker.evaluators.environments import entry_points, group, wire
 from crucible_worker.evaluators.environments.base import EnvironmentType, GroupBuilder
 from crucible_worker.evaluators.environments.episode import Shown
 from crucible_worker.evaluators.environments.own_loop import ForeignFailure, OwnLoop
 from crucible_worker.evaluators.environments.records import outcome_of
+from crucible_worker.util.entry_points import told
 
 __all__ = ["play", "play_by_name"]
 

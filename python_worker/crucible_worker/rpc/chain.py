@@ -1,0 +1,191 @@
+"""The only interceptor: it wraps each method once, at its first call, in all layers.
+
+It is one interceptor with plain functions inside, and not one per layer: gRPC awaits every interceptor again for every
+call. The request is received here, as bytes, and parsed after authentication and admission: without a token, or without
+room, no more than gRPC's window of a message is ever received. So every method has a stream of requests for gRPC, which
+would otherwise receive the whole message before anything else happens. Bytes that are no message are the caller's
+error, not ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from typing import Any
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError, Message
+
+from crucible_bridge.codec.elements import LARGE_BYTES, memory_of_elements
+from crucible_bridge.errors import DeadlineExceeded, InvalidField
+from crucible_bridge.reasons import Reason
+from crucible_worker.rpc.admission import admitted
+from crucible_worker.rpc.authentication import Tokens, authenticated
+from crucible_worker.rpc.calls import Calls
+from crucible_worker.rpc.deadlines import bounded
+from crucible_worker.rpc.errors import mapped
+from crucible_worker.rpc.logs import call_logged
+from crucible_worker.rpc.methods import HEALTH, Context, Handle, Method, Unparsed
+from crucible_worker.util.limits import WorkerLimits
+
+__all__ = ["Interceptor"]
+
+_END: Any = grpc.aio.EOF  # pyright: ignore[reportAttributeAccessIssue] - the stubs lack it
+"""The value of a read when there are no more messages."""
+
+_UNBOUNDED = contextlib.nullcontext()
+
+
+class Interceptor(grpc.aio.ServerInterceptor):
+    """Logs, error mapping, authentication, admission and deadline around every method."""
+
+    def __init__(
+        self, calls: Calls, limits: WorkerLimits, *, tokens: Tokens | None, passed: Collection[str] = ()
+    ) -> None:
+        """Check calls by the tokens, if any, and by these limits; the services in `passed` check their own calls."""
+        self._calls = calls
+        self._limits = limits
+        self._tokens = tokens
+        self._passed = passed
+        self._wrapped: dict[str, grpc.RpcMethodHandler] = {}
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> grpc.RpcMethodHandler:
+        """Return the wrapped handler of a method; an unknown method has none, and gRPC reports it."""
+        path = handler_call_details.method
+        wrapped = self._wrapped.get(path)
+        if wrapped is None:
+            handler = await continuation(handler_call_details)
+            if handler is None:
+                return handler
+            passes = Method(path=path, streams=False).service in self._passed
+            wrapped = self._wrapped[path] = handler if passes else self._wrap(path, handler)
+        return wrapped
+
+    def _wrap(self, path: str, handler: Any) -> grpc.RpcMethodHandler:
+        method = Method(path=path, streams=handler.response_streaming)
+        parse = _Parse(handler)
+        behave = _streamed(handler) if method.streams else _answered(handler)
+        handle = self._with_each(behave, parse) if handler.request_streaming else self._with_one(behave, parse, method)
+        handle = bounded(handle, method, self._calls)
+        handle = admitted(handle, method, self._calls)
+        handle = authenticated(handle, method, self._tokens)
+        handle = call_logged(mapped(handle), method)
+        serialize = _serializer(handler)
+        make = grpc.stream_stream_rpc_method_handler if method.streams else grpc.stream_unary_rpc_method_handler
+        return make(handle, None, serialize)
+
+    # Not by gRPC's iterator: that would keep the last message until the garbage collector runs.
+    def _with_one(self, inner: Handle, parse: _Parse, method: Method) -> Handle:
+        """Receive the single message of a call; its bytes count until the call ends."""
+        calls, limits, bound = self._calls, self._limits, parse.work
+        seconds = limits.health_request_seconds if method.service == HEALTH else limits.request_seconds
+
+        async def handle(_: object, context: Context) -> Any:
+            if bound is not None:
+                bound.refuse_if_full()
+            arrival = calls.alarms.within(seconds)
+            try:
+                with arrival:
+                    data = await context.read()
+            except TimeoutError:
+                if not arrival.expired():
+                    raise
+                message = f"the request has not arrived within {seconds:g} s"
+                raise DeadlineExceeded(message, reason=Reason.REQUEST_TOO_SLOW) from None
+            if data is _END:
+                raise InvalidField("request", "is missing", reason=Reason.MALFORMED_MESSAGE)
+            with calls.room.working_on(len(data)) as work, _UNBOUNDED if bound is None else bound.taken(data):
+                if parse.counts(len(data)):
+                    calls.room.grow(work, await parse.memory_of_elements(data))
+                message = parse(data)
+                del data  # it may be large
+                return await inner(message, context)
+
+        return handle
+
+    def _with_each(self, inner: Handle, parse: _Parse) -> Handle:
+        """Receive the messages of a call; the bytes of each count until the next is read.
+
+        The first is refused if there is no room for it. Later ones wait, as a refusal would lose the work of the call;
+        meanwhile no more of the stream is received.
+        """
+        calls, seconds = self._calls, self._limits.request_seconds
+
+        async def each(context: Context) -> AsyncIterator[Any]:
+            first = True
+            while (data := await context.read()) is not _END:
+                size, room = len(data), calls.room
+                place = room.working_on(size) if first else await room.working_on_in_turn(size, calls.alarms, seconds)
+                with place as work:
+                    if parse.counts(size):
+                        more = await parse.memory_of_elements(data)
+                        room.grow(work, more) if first else work.add(more)
+                    first = False
+                    yield parse(data)
+
+        async def handle(_: object, context: Context) -> Any:
+            return await inner(each(context), context)
+
+        return handle
+
+
+def _answered(handler: Any) -> Handle:
+    return handler.stream_unary if handler.request_streaming else handler.unary_unary
+
+
+def _streamed(handler: Any) -> Handle:
+    behaviour = handler.stream_stream if handler.request_streaming else handler.unary_stream
+
+    # No asynchronous generator: a timer that fires while gRPC sends could not interrupt one suspended at a yield.
+    async def handle(request: Any, context: Context) -> None:
+        async with contextlib.aclosing(behaviour(request, context)) as responses:
+            async for response in responses:
+                await context.write(response)
+
+    return handle
+
+
+def _serializer(handler: Any) -> Callable[[Any], bytes]:
+    """Serializes messages; large responses are bytes already, serialized by threads."""
+    serialize = handler.response_serializer
+    return lambda response: response if isinstance(response, bytes) else serialize(response)
+
+
+def _message_of(deserialize: Any) -> type[Message] | None:
+    """What a deserializer reads; None if it is bytes that count nothing but themselves."""
+    if isinstance(deserialize, Unparsed):
+        return deserialize.message
+    holder: Any = getattr(deserialize, "__self__", None)  # of a message's FromString
+    return holder if isinstance(holder, type) and issubclass(holder, Message) else None
+
+
+class _Parse:
+    """Parses the requests of a method."""
+
+    def __init__(self, handler: Any) -> None:
+        self._deserialize = handler.request_deserializer
+        self._message = _message_of(self._deserialize)
+        self.work = self._deserialize.work if isinstance(self._deserialize, Unparsed) else None
+        """Bounds the work in calls of the method; None if their number alone is bounded."""
+
+    def counts(self, size: int) -> bool:
+        """Whether the elements of a request of so many bytes are counted first."""
+        return size >= LARGE_BYTES and self._message is not None
+
+    async def memory_of_elements(self, data: bytes) -> int:
+        """Bytes that they need in addition, once the request is parsed."""
+        assert self._message is not None, "nothing is known of the request's elements"
+        return await asyncio.to_thread(memory_of_elements, self._message, data)
+
+    def __call__(self, data: bytes) -> Any:
+        """The message."""
+        try:
+            return self._deserialize(data)
+        except DecodeError:
+            raise InvalidField("request", "is not a message of this method", reason=Reason.MALFORMED_MESSAGE) from None

@@ -1,0 +1,148 @@
+"""Bounds the bytes of all requests in work."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import time
+
+from crucible_bridge.errors import ResourceExhausted
+from crucible_bridge.reasons import Reason
+from crucible_worker.util.alarms import Alarms
+
+__all__ = ["LARGE_BYTES", "RETRY_AFTER_SECONDS", "SMALL_BYTES", "Room", "exhausted"]
+
+LARGE_BYTES = 1024 * 1024
+"""From this size, the freed memory of a request is worth giving back to the system."""
+
+SMALL_BYTES = 64 * 1024
+"""Up to this size, a request is never refused for its bytes: a probe, a read or a cancel. Their number is bounded."""
+
+RETRY_AFTER_SECONDS = 1.0
+"""Seconds after which a refused caller may retry: another worker, or this one, may have room by then."""
+
+
+class Room:
+    """Room for requests in work; used in one event loop."""
+
+    def __init__(self, most: int) -> None:
+        """Have room for `most` bytes."""
+        self._most = most
+        self._bytes = self._large = 0
+        self._large_until = time.monotonic()
+        self._waiting: collections.deque[_Waiting] = collections.deque()
+        self._waiting_bytes = 0
+
+    def quiet_seconds(self) -> float:
+        """How long no request of `LARGE_BYTES` or more has been in work."""
+        return 0.0 if self._large else time.monotonic() - self._large_until
+
+    def working_on(self, size: int) -> contextlib.AbstractContextManager[_Work]:
+        """Count the bytes of a request while it is in work.
+
+        Raises:
+            ResourceExhausted: requests in work and messages that wait for room have too many bytes already; a single or
+                a small request is never refused.
+        """
+        taken = self._bytes + self._waiting_bytes
+        if size > SMALL_BYTES and taken and taken + size > self._most:
+            raise self._full(size)
+        return _Work(self, size)
+
+    async def working_on_in_turn(
+        self, size: int, alarms: Alarms, seconds: float
+    ) -> contextlib.AbstractContextManager[_Work]:
+        """Wait until there is room for a message of a call that has begun; the caller must enter the result at once.
+
+        A waiting message takes no room, so that calls never wait for each other. Bytes that wait are bounded as well.
+
+        Raises:
+            ResourceExhausted: there was no room in time, or too many bytes wait already.
+        """
+        if size <= SMALL_BYTES or (not self._waiting and self._fits(size)):
+            return _Work(self, size)
+        if self._waiting and self._waiting_bytes + size > self._most:
+            raise self._full(size)
+        waiting, patience = _Waiting(size), alarms.within(seconds)
+        self._waiting.append(waiting)
+        self._waiting_bytes += size
+        try:
+            with patience:
+                while self._waiting[0] is not waiting or not self._fits(size):
+                    waiting.woken.clear()
+                    await waiting.woken.wait()
+        except TimeoutError:
+            if not patience.expired():
+                raise
+            raise self._full(size) from None
+        finally:
+            self._waiting.remove(waiting)
+            self._waiting_bytes -= size
+            self._wake()
+        return _Work(self, size)
+
+    def grow(self, work: _Work, more: int) -> None:
+        """Count further bytes of a request in work: its elements need them, once it is parsed.
+
+        Raises:
+            ResourceExhausted: the others have too many bytes already; one that is alone is never refused.
+        """
+        others = self._bytes - work.size + self._waiting_bytes
+        if others and others + work.size + more > self._most:
+            raise self._full(work.size + more, others)
+        work.add(more)
+
+    def _fits(self, size: int) -> bool:
+        return not self._bytes or self._bytes + size <= self._most
+
+    def _wake(self) -> None:
+        if self._waiting:
+            self._waiting[0].woken.set()
+
+    def _full(self, size: int, taken: int | None = None) -> ResourceExhausted:
+        taken = self._bytes + self._waiting_bytes if taken is None else taken
+        message = f"the message has {size:,} bytes, and those in work {taken:,} of at most {self._most:,}"
+        return exhausted(message, Reason.TOO_MANY_REQUEST_BYTES)
+
+
+class _Waiting:
+    """A message that waits for room."""
+
+    __slots__ = ("size", "woken")
+
+    def __init__(self, size: int) -> None:
+        self.size, self.woken = size, asyncio.Event()
+
+
+class _Work:
+    """A request in work. A class, as a generator would cost each call some microseconds."""
+
+    __slots__ = ("_large", "_room", "size")
+
+    def __init__(self, room: Room, size: int) -> None:
+        self._room, self.size, self._large = room, size, size >= LARGE_BYTES
+
+    def add(self, size: int) -> None:
+        """Count further bytes."""
+        self.size += size
+        self._room._bytes += size
+
+    def __enter__(self) -> _Work:
+        self._room._bytes += self.size
+        self._room._large += self._large
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        room = self._room
+        room._bytes -= self.size
+        if self._large:
+            room._large -= 1
+            room._large_until = time.monotonic()
+        if room._waiting:
+            room._wake()
+
+
+def exhausted(message: str, reason: str) -> ResourceExhausted:
+    """The error of a caller that may retry soon."""
+    return ResourceExhausted(message, reason=reason, retry_after=RETRY_AFTER_SECONDS)

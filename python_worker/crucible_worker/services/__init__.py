@@ -1,1 +1,0 @@
-"""One file per proto service: decode, call, encode."""

@@ -1,0 +1,70 @@
+"""References to managed models: "managed:SERVER/PATH?adapter=PATH&devices=0,1", below the model roots of the worker.
+
+On the wire they are an InstalledModel of the scheme `managed`, so clients of any release can send them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from crucible_bridge.errors import InvalidField
+from crucible_bridge.types import InstalledModel, ModelRef
+from crucible_bridge.types.spelling import read_spelling, write_spelling
+from crucible_worker.util.gpus import check_devices
+
+__all__ = ["SCHEME", "ManagedRef", "as_managed", "read_managed_ref"]
+
+SCHEME = "managed"
+_OPTIONS = ("adapter", "devices")
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ManagedRef:
+    """A checkpoint, and the server that is to serve it."""
+
+    server: str
+    """Name of the server: "vllm", "sglang", or one of the worker's settings."""
+    path: str = ""
+    """Directory of the checkpoint; empty if each checkpoint of a run is meant."""
+    adapter: str | None = None
+    """Directory of a LoRA adapter on it."""
+    devices: tuple[str, ...] = ()
+    """Devices, a replica for each; those of the server's settings if there are none."""
+
+    def to_model(self) -> InstalledModel:
+        """The reference on the wire."""
+        options = {"adapter": self.adapter, "devices": ",".join(self.devices) or None}
+        given = {key: value for key, value in options.items() if value is not None}
+        name = f"{self.server}/{self.path}" if self.path else self.server
+        return InstalledModel(SCHEME, write_spelling(name, given))
+
+
+def as_managed(model: ModelRef) -> ManagedRef | None:
+    """A reference as one to a managed model; None if it is none, or invalid."""
+    if not isinstance(model, InstalledModel) or model.scheme != SCHEME:
+        return None
+    try:
+        return read_managed_ref(model)
+    except InvalidField:
+        return None
+
+
+def read_managed_ref(model: InstalledModel, field: str = "model") -> ManagedRef:
+    """Read the reference of the wire; its path may be empty.
+
+    Raises:
+        InvalidField: an option is unknown or invalid.
+    """
+    name, options = read_spelling(model.name, field)
+    for key in options:
+        if key not in _OPTIONS:
+            raise InvalidField(field, f"has the option {key[:60]!r}; there are {', '.join(_OPTIONS)}")
+    server, _, path = name.partition("/")
+    if not server:
+        raise InvalidField(field, "names no server: write managed:SERVER/PATH, such as managed:vllm/PATH")
+    devices = tuple(options["devices"].split(",")) if "devices" in options else ()
+    try:
+        check_devices(devices, "devices")
+    except ValueError as error:
+        raise InvalidField(field, f"has the option {error}") from None
+    return ManagedRef(server=server, path=path, adapter=options.get("adapter"), devices=devices)
