@@ -14,7 +14,7 @@ from crucible_bridge.client import Bridge
 from crucible_bridge.events import EventKind
 from crucible_bridge.types import Datum, Dtype, Tensor, TrajectoryBatch
 from crucible_worker.metrics.kl import kl_sample_train
-from crucible_worker.rpc.metrics import LARGE_REQUEST_BYTES
+from crucible_worker.rpc.offload import LARGE_BYTES
 from crucible_worker.testing import RunningWorker, ScriptedModel, record_events, run_worker
 from tests.service.evaluation_kit import log_of
 from tests.tables import rows
@@ -138,7 +138,7 @@ async def test_a_large_call_is_answered_as_a_small_one(metrics: Any):
     logprobs, training = -rng.random((32, 2048), np.float32), -rng.random((32, 2048), np.float32)
     masks = rng.random((32, 2048)) > 0.5
     data = [datum(logprobs=row, mask=mask) for row, mask in zip(logprobs, masks)]
-    assert logprobs.nbytes > LARGE_REQUEST_BYTES
+    assert logprobs.nbytes > LARGE_BYTES
 
     answer = await metrics.compute_kl_sample_train(data, list(training))
 

@@ -17,7 +17,7 @@ from crucible_bridge.codec import array_to_v1
 from crucible_bridge.errors import Code, InvalidField
 from crucible_bridge.types import Datum
 from crucible_bridge.v1 import metrics_pb2_grpc, types_pb2
-from crucible_worker.rpc.metrics import LARGE_REQUEST_BYTES
+from crucible_worker.rpc.offload import LARGE_BYTES
 from crucible_worker.testing import RunningWorker, ScriptedModel, run_worker
 from tests.service.metrics_kit import CALLS, COLUMNS, asked, post, put, tensor
 from tests.service.server_kit import error_of
@@ -264,7 +264,7 @@ async def test_tokens_are_checked_where_a_model_is_asked(stub: Any, field: str, 
 
 
 @rows("call", CALLS)
-@rows("size", [7, LARGE_REQUEST_BYTES])
+@rows("size", [7, LARGE_BYTES])
 async def test_bytes_that_are_no_message_are_the_callers_error(worker: RunningWorker, call: str, size: int):
     """On the event loop or in a thread."""
     async with grpc.aio.insecure_channel(worker.address) as channel:

@@ -46,6 +46,7 @@ from crucible_worker.planning.follow.follows import Follows
 from crucible_worker.planning.plans import EvaluationPlans
 from crucible_worker.rpc import registration
 from crucible_worker.rpc.methods import Context, Encoded
+from crucible_worker.rpc.offload import Offload
 from crucible_worker.rpc.orchestrator import Frames, Requests, evaluate_held
 from crucible_worker.rpc.reports import report_request
 from crucible_worker.rpc.telemetry import encoded_page
@@ -53,9 +54,6 @@ from crucible_worker.telemetry.logging import bind_contextvars
 from crucible_worker.util.limits import WorkerLimits
 
 __all__ = ["BATCH_BYTES", "BATCH_SAMPLES", "EvaluationService"]
-
-LARGE_REQUEST_BYTES = 1 << 20
-"""A thread decodes requests from this size: a hundred thousand inline samples take a second."""
 
 EVALUATIONS_DEFAULT, EVALUATIONS_MAX = 100, bounds.LIST_EVALUATIONS_REQUEST_PAGE_SIZE_MOST
 """Page size of ListEvaluations: the default, and the largest."""
@@ -84,6 +82,7 @@ class EvaluationService:
         follows: Follows,
         evaluators: Callable[[], Iterable[EvaluatorInfo]],
         limits: WorkerLimits,
+        offload: Offload,
     ) -> None:
         """Serve these evaluations, plans and followed runs, within the worker's limits.
 
@@ -93,9 +92,10 @@ class EvaluationService:
             follows: its followed runs.
             evaluators: lists the kinds of evaluators.
             limits: the worker's.
+            offload: decodes large requests: a hundred thousand inline samples take a second.
         """
         self._evaluations, self._evaluators, self._limits = evaluations, evaluators, limits
-        self._plans, self._follows = plans, follows
+        self._plans, self._follows, self._offload = plans, follows, offload
 
     def handler(self) -> grpc.GenericRpcHandler:
         """The handler for a server."""
@@ -111,19 +111,19 @@ class EvaluationService:
                 "ListEvaluations": registration.over_messages(self._list_evaluations),
                 "GetSamples": registration.over_messages(self._get_samples),
                 "CancelEvaluation": registration.over_messages(self._cancel_evaluation),
-                "PauseEvaluation": registration.over_types(self._pause_evaluation),
-                "ResumeEvaluation": registration.over_types(self._resume_evaluation),
-                "SetEvaluationConcurrency": registration.over_types(self._set_evaluation_concurrency),
+                "PauseEvaluation": registration.over_types(self._pause_evaluation, self._offload),
+                "ResumeEvaluation": registration.over_types(self._resume_evaluation, self._offload),
+                "SetEvaluationConcurrency": registration.over_types(self._set_evaluation_concurrency, self._offload),
                 "DeleteEvaluation": registration.over_messages(self._delete_evaluation),
-                "ListRuns": registration.over_types(self._list_runs),
+                "ListRuns": registration.over_types(self._list_runs, self._offload),
                 "GenerateReport": registration.over_messages(self._generate_report),
-                "RenderSample": registration.over_types(self._render_sample),
+                "RenderSample": registration.over_types(self._render_sample, self._offload),
                 "CompareEvaluations": registration.over_messages(self._compare_evaluations),
-                "Gate": registration.over_types(self._gate),
+                "Gate": registration.over_types(self._gate, self._offload),
                 "RegisterPlan": registration.over_messages(self._register_plan),
                 "NotifyStep": registration.over_messages(self._notify_step),
-                "FollowRun": registration.over_types(self._follow_run),
-                "UnfollowRun": registration.over_types(self._unfollow_run),
+                "FollowRun": registration.over_types(self._follow_run, self._offload),
+                "UnfollowRun": registration.over_types(self._unfollow_run, self._offload),
                 "ReadDataset": registration.over_messages(self._read_dataset),
             },
         )
@@ -135,19 +135,19 @@ class EvaluationService:
 
     async def _evaluate(self, request: pb.EvaluateRequest, context: Context) -> pb.EvaluateResponse:
         """Run to the end."""
-        evaluation = await self._evaluations.evaluate(await _decoded(request))
+        evaluation = await self._evaluations.evaluate(await _decoded(request, self._offload))
         return pb.EvaluateResponse(evaluation=evaluation_to_v1(evaluation))
 
     async def _start_evaluation(
         self, request: pb.StartEvaluationRequest, context: Context
     ) -> pb.StartEvaluationResponse:
         """Start, or resume."""
-        evaluation, existed = await self._evaluations.start(await _decoded(request.request))
+        evaluation, existed = await self._evaluations.start(await _decoded(request.request, self._offload))
         return pb.StartEvaluationResponse(evaluation=evaluation_to_v1(evaluation), existed=existed)
 
     def _evaluate_with_orchestrator_model(self, request_iterator: Requests, context: Context) -> Frames:
         """Run to the end on the caller's model."""
-        return evaluate_held(self._evaluations, self._limits, request_iterator)
+        return evaluate_held(self._evaluations, self._limits, self._offload, request_iterator)
 
     async def _watch_evaluation(self, request: pb.WatchEvaluationRequest, context: Context) -> AsyncIterator[Encoded]:
         """Stream its events until it ends."""
@@ -319,13 +319,11 @@ class EvaluationService:
                 return
 
 
-async def _decoded(message: pb.EvaluateRequest) -> EvaluateRequest:
+async def _decoded(message: pb.EvaluateRequest, offload: Offload) -> EvaluateRequest:
     """Decode the message that Evaluate and StartEvaluation share; in both, paths begin at its fields."""
     names = {name: getattr(message, name) for name in ("evaluation_id", "run_id", "correlation_id")}
     bind_contextvars(**{name: value for name, value in names.items() if value})
-    if message.ByteSize() < LARGE_REQUEST_BYTES:
-        return evaluate_request_from_v1(message)
-    return await asyncio.to_thread(evaluate_request_from_v1, message)
+    return await offload.run(message.ByteSize(), lambda: evaluate_request_from_v1(message))
 
 
 def _named(evaluation_id: str) -> str:

@@ -23,6 +23,7 @@ from crucible_bridge.types import (
 from crucible_bridge.v1 import experiments_pb2 as pb
 from crucible_worker.experiments.experiments import Experiments
 from crucible_worker.rpc import registration
+from crucible_worker.rpc.offload import Offload
 
 __all__ = ["ExperimentService"]
 
@@ -30,22 +31,22 @@ __all__ = ["ExperimentService"]
 class ExperimentService:
     """Experiments, over the wire."""
 
-    def __init__(self, experiments: Experiments) -> None:
+    def __init__(self, experiments: Experiments, offload: Offload) -> None:
         """Serve these experiments."""
-        self._experiments = experiments
+        self._experiments, self._offload = experiments, offload
 
     def handler(self) -> grpc.GenericRpcHandler:
         """The handler for a server."""
         return registration.registered(
             pb.DESCRIPTOR.services_by_name["ExperimentService"],
             {
-                "OpenExperiment": registration.over_types(self._open),
-                "LogHparams": registration.over_types(self._log_hparams),
-                "LogMetrics": registration.over_types(self._log_metrics),
-                "LogLongText": registration.over_types(self._log_long_text),
-                "Sync": registration.over_types(self._sync),
-                "CloseExperiment": registration.over_types(self._close),
-                "GetUrl": registration.over_types(self._get_url),
+                "OpenExperiment": registration.over_types(self._open, self._offload),
+                "LogHparams": registration.over_types(self._log_hparams, self._offload),
+                "LogMetrics": registration.over_types(self._log_metrics, self._offload),
+                "LogLongText": registration.over_types(self._log_long_text, self._offload),
+                "Sync": registration.over_types(self._sync, self._offload),
+                "CloseExperiment": registration.over_types(self._close, self._offload),
+                "GetUrl": registration.over_types(self._get_url, self._offload),
             },
         )
 

@@ -5,8 +5,6 @@ Requests and responses are bytes here: threads parse 64 MiB, and compute with it
 
 from __future__ import annotations
 
-import asyncio
-import concurrent.futures
 import dataclasses
 import functools
 import time
@@ -43,21 +41,16 @@ from crucible_worker.rpc import metric_answers as answers
 from crucible_worker.rpc import registration
 from crucible_worker.rpc.methods import Context
 from crucible_worker.rpc.metric_answers import Answer
+from crucible_worker.rpc.offload import Offload
 from crucible_worker.util.limits import WorkerLimits
 
-__all__ = ["LARGE_REQUEST_BYTES", "LARGE_REQUEST_DRAWS", "PROBE_WAIT_SECONDS", "THREADS", "MetricsService"]
+__all__ = ["LARGE_REQUEST_DRAWS", "PROBE_WAIT_SECONDS", "MetricsService"]
 
 PROBE_WAIT_SECONDS = 0.05
 """Longest wait of a health check while calls at the message limit run back to back; the values below aim at it."""
 
-LARGE_REQUEST_BYTES = 64 * 1024
-"""A thread handles requests from this size: many tiny tensors take longer than a probe may wait."""
-
 LARGE_REQUEST_DRAWS = 500_000
 """A thread handles requests for pass@k from so many draws: they take some milliseconds."""
-
-THREADS = 2
-"""Concurrent large calls: with each further one, the event loop waits longer for the interpreter."""
 
 T = TypeVar("T")
 
@@ -72,10 +65,11 @@ class MetricsService:
         charge: Charge,
         *,
         limits: WorkerLimits,
+        offload: Offload,
     ) -> None:
         """Report each call to `note`; call `models` if a request needs it, and count their usage by `charge`."""
         self._note, self._models, self._charge, self._limits = note, models, charge, limits
-        self._threads = concurrent.futures.ThreadPoolExecutor(THREADS, thread_name_prefix="metrics")
+        self._offload = offload
 
     def handler(self) -> grpc.GenericRpcHandler:
         """The handler for a server; threads parse large requests, not the event loop."""
@@ -94,10 +88,6 @@ class MetricsService:
                 "ComputePassAtK": registration.over_bytes(self._pass_at_k, counted=False),
             },
         )
-
-    def close(self) -> None:
-        """End the threads, once no call is open."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _computed(self, work: Callable[[bytes], Answer]) -> registration.Registration:
         """Register a function from a request's bytes to its answer, which needs no model."""
@@ -197,9 +187,7 @@ class MetricsService:
 
     async def _run(self, data: bytes, work: Callable[[], T], *, large: bool = False) -> T:
         """Do the work of a request here, or in a thread if it is large by its size or by `large`."""
-        if not large and len(data) < LARGE_REQUEST_BYTES:
-            return work()
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        return await (self._offload.in_thread(work) if large else self._offload.run(len(data), work))
 
 
 def _seconds_left(deadline_ms: int | None, started: int) -> float | None:

@@ -6,10 +6,9 @@ Requests and responses are bytes here: threads parse and serialize batches.
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 import grpc
 from google.protobuf.descriptor import MethodDescriptor
@@ -27,27 +26,21 @@ from crucible_worker.inference.teachers import ask_teachers
 from crucible_worker.journal.usage import UsageSum
 from crucible_worker.rpc import registration
 from crucible_worker.rpc.methods import Context
+from crucible_worker.rpc.offload import Offload
 from crucible_worker.util.limits import WorkerLimits
 
-__all__ = ["LARGE_REQUEST_BYTES", "THREADS", "ModelService"]
-
-LARGE_REQUEST_BYTES = 64 * 1024
-"""A thread parses requests from this size, and serializes all responses: many tensors take longer than a probe may
-wait."""
-
-THREADS = 2
-"""Concurrent requests and responses."""
-
-T = TypeVar("T")
+__all__ = ["ModelService"]
 
 
 class ModelService:
     """The worker's models, over the wire."""
 
-    def __init__(self, models: Mapping[type[ModelRef], Backend], charge: Charge, limits: WorkerLimits) -> None:
+    def __init__(
+        self, models: Mapping[type[ModelRef], Backend], charge: Charge, limits: WorkerLimits, offload: Offload
+    ) -> None:
         """Call these models, within the worker's limits; `charge` counts their usage."""
         self._models, self._charge, self._limits = models, charge, limits
-        self._threads = concurrent.futures.ThreadPoolExecutor(THREADS, thread_name_prefix="models")
+        self._offload = offload
 
     def handler(self) -> grpc.GenericRpcHandler:
         """The handler for a server; threads parse large requests, not the event loop."""
@@ -61,10 +54,6 @@ class ModelService:
                 "Forward": self._asking(codec.forward_request_from_v1, ask_forward, codec.forward_answer_to_v1),
             },
         )
-
-    def close(self) -> None:
-        """End the threads, once no call is open."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _asking(
         self, decode: Callable[[Any], Any], ask: Callable[..., Any], encode: Callable[[Any, int], Any]
@@ -80,10 +69,12 @@ class ModelService:
                 def read() -> Any:
                     return decode(parsed(message, data))
 
-                request = read() if len(data) < LARGE_REQUEST_BYTES else await self._in_thread(read)
+                request = await self._offload.run(len(data), read)
                 answer = await ask(self._models, request, limits=self._limits, received=received)
                 answer = self._charged(answer, request)
-                return await self._in_thread(lambda: encode(answer, self._limits.max_message_bytes).SerializeToString())
+                most = self._limits.max_message_bytes
+                # Many tensors, whatever the size of the request.
+                return await self._offload.in_thread(lambda: encode(answer, most).SerializeToString())
 
             return registration.over_bytes(answer)(method)
 
@@ -99,9 +90,6 @@ class ModelService:
             for took, teacher in zip(answer.teachers, request.teachers)
         )
         return dataclasses.replace(answer, teachers=teachers, usage=UsageSum.of(took.usage for took in teachers).usage)
-
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
 
 
 async def _ask_logprobs(

@@ -42,7 +42,7 @@ from crucible_worker.backends.orchestrator import (
 )
 from crucible_worker.engine.caller_models import CallerConnection
 from crucible_worker.evaluations import Evaluations
-from crucible_worker.rpc.registration import LARGE_REQUEST_BYTES
+from crucible_worker.rpc.offload import Offload
 from crucible_worker.util.limits import WorkerLimits
 
 __all__ = ["Frames", "Requests", "evaluate_held"]
@@ -53,7 +53,7 @@ Frames = AsyncGenerator[pb.EvaluateWithOrchestratorModelResponse, None]
 _log = structlog.get_logger(__name__)
 
 
-async def evaluate_held(evaluations: Evaluations, limits: WorkerLimits, requests: Requests) -> Frames:
+async def evaluate_held(evaluations: Evaluations, limits: WorkerLimits, offload: Offload, requests: Requests) -> Frames:
     """Run an evaluation on what the caller has until it ends, or until the caller disconnects, which interrupts it.
 
     Raises:
@@ -69,7 +69,7 @@ async def evaluate_held(evaluations: Evaluations, limits: WorkerLimits, requests
         # Questions of an attempt that is still running get this error.
         session.close()
         raise
-    listening = asyncio.create_task(_listen(requests, session, hold), name="orchestrator-answers")
+    listening = asyncio.create_task(_listen(requests, session, hold, offload), name="orchestrator-answers")
     ended = asyncio.create_task(hold.ended(), name="orchestrator-end")
     ended.add_done_callback(functools.partial(_close, session))
     try:
@@ -107,15 +107,14 @@ async def _start(requests: Requests) -> HeldStart:
     raise InvalidField("start", "is missing: the stream ended without a frame")
 
 
-async def _listen(requests: Requests, session: Session, hold: CallerConnection) -> None:
+async def _listen(requests: Requests, session: Session, hold: CallerConnection, offload: Offload) -> None:
     """Pass answers on until the caller closes its side, which means that it leaves."""
     error: BridgeError | None = None
     try:
         async for frame in requests:
             if frame.WhichOneof("frame") != "answer":
                 raise InvalidField("answer", "is missing: every frame except the first must have one")
-            large = frame.answer.ByteSize() >= LARGE_REQUEST_BYTES
-            answer = await asyncio.to_thread(_answer, frame.answer) if large else _answer(frame.answer)
+            answer = await offload.run(frame.answer.ByteSize(), functools.partial(_answer, frame.answer))
             session.answer(frame.answer.id, answer)
         error = Cancelled("the sending side was closed before the evaluation had ended", reason=Reason.CALLER_LEFT)
     except BridgeError as refused:

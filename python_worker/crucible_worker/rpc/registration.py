@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import re
 from collections.abc import Callable, Mapping
@@ -15,12 +14,10 @@ from google.protobuf.message_factory import GetMessageClass
 from crucible_bridge.codec import generated
 from crucible_bridge.codec.field_ranges import parsed
 from crucible_worker.rpc.methods import Context, Unparsed
+from crucible_worker.rpc.offload import Offload
 from crucible_worker.rpc.work import WorkBound
 
-__all__ = ["LARGE_REQUEST_BYTES", "Registration", "over_bytes", "over_messages", "over_types", "registered"]
-
-LARGE_REQUEST_BYTES = 64 * 1024
-"""A thread decodes requests from this size, and also answers them if the function is not a coroutine."""
+__all__ = ["Registration", "over_bytes", "over_messages", "over_types", "registered"]
 
 Registration = Callable[[MethodDescriptor], grpc.RpcMethodHandler]
 """Makes the handler of a method."""
@@ -85,10 +82,14 @@ def over_bytes(
     return register
 
 
-def over_types(function: Callable[[Any], Any]) -> Registration:
+def over_types(function: Callable[[Any], Any], offload: Offload) -> Registration:
     """Register a function of a request's type that returns the response's type, or a coroutine of it.
 
     Both are the types generated for the messages; the call's descriptor determines how they are decoded and encoded.
+
+    Args:
+        function: answers the call.
+        offload: decodes large requests, and also answers them if the function is not a coroutine.
 
     Raises:
         LookupError: one of the messages has no such type.
@@ -105,10 +106,9 @@ def over_types(function: Callable[[Any], Any]) -> Registration:
             return encode(function(read(data))).SerializeToString()
 
         async def answer(data: bytes, context: Context) -> bytes:
-            large = len(data) >= LARGE_REQUEST_BYTES
             if not inspect.iscoroutinefunction(function):
-                return await asyncio.to_thread(whole, data) if large else whole(data)
-            request = await asyncio.to_thread(read, data) if large else read(data)
+                return await offload.run(len(data), lambda: whole(data))
+            request = await offload.run(len(data), lambda: read(data))
             return encode(await function(request)).SerializeToString()
 
         return over_bytes(answer)(method)

@@ -30,6 +30,7 @@ from crucible_worker.inference.rendering_calls import (
 )
 from crucible_worker.rpc import registration
 from crucible_worker.rpc.methods import Context
+from crucible_worker.rpc.offload import Offload
 from crucible_worker.util.limits import WorkerLimits
 
 __all__ = ["RenderingService"]
@@ -38,16 +39,16 @@ __all__ = ["RenderingService"]
 class RenderingService:
     """The renderers and tokenizers of the worker's models, over the wire."""
 
-    def __init__(self, models: Backends, limits: WorkerLimits) -> None:
+    def __init__(self, models: Backends, limits: WorkerLimits, offload: Offload) -> None:
         """Open the tokenizers of these models, within the worker's limits."""
-        self._models, self._limits = models, limits
+        self._models, self._limits, self._offload = models, limits, offload
 
     def handler(self) -> grpc.GenericRpcHandler:
         """The handler for a server; threads parse large requests, and serialize responses."""
         return registration.registered(
             pb.DESCRIPTOR.services_by_name["RenderingService"],
             {
-                "ListRenderers": registration.over_types(_list),
+                "ListRenderers": registration.over_types(_list, self._offload),
                 "BuildGenerationPrompt": self._asking(
                     generated.build_generation_prompt_request_from_v1,
                     build_prompts,
@@ -89,14 +90,13 @@ class RenderingService:
                 def read() -> Any:
                     return decode(parsed(message, data))
 
-                large = len(data) >= registration.LARGE_REQUEST_BYTES
-                request = await asyncio.to_thread(read) if large else read()
+                request = await self._offload.run(len(data), read)
                 found = await ask(self._models, request, self._limits)
 
                 def written() -> bytes:
                     return within_room(encode(found), self._limits.max_message_bytes).SerializeToString()
 
-                return await asyncio.to_thread(written)
+                return await self._offload.in_thread(written)
 
             return registration.over_bytes(answer)(method)
 

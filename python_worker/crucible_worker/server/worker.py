@@ -49,6 +49,7 @@ from crucible_worker.rpc.health import OVERALL, Health
 from crucible_worker.rpc.methods import HEALTH
 from crucible_worker.rpc.metrics import MetricsService
 from crucible_worker.rpc.models import ModelService
+from crucible_worker.rpc.offload import Offload
 from crucible_worker.rpc.rendering import RenderingService
 from crucible_worker.rpc.telemetry import TelemetryService
 from crucible_worker.rpc.worker import WorkerService
@@ -119,8 +120,7 @@ class Worker:
         self._server: grpc.aio.Server | None = None
         self._parts: Parts | None = None
         self._grading: GradingService | None = None
-        self._metrics: MetricsService | None = None
-        self._models: ModelService | None = None
+        self._offload = Offload()
         self._follows: Follows | None = None
         self._handlers: Handlers | None = None
         self._certificate: Certificate | None = None
@@ -198,7 +198,7 @@ class Worker:
         if self._tools is None:
             assert self._handlers is not None
             limit = self._settings.limits.max_sequences_per_call
-            self._tools = Tools(self._handlers, self._calls, max_sequences=limit)
+            self._tools = Tools(self._handlers, self._calls, self._offload, max_sequences=limit)
         return self._tools
 
     @property
@@ -290,22 +290,26 @@ class Worker:
         self._handlers = handlers
         plans = parts.evaluations.plans(plan_to_record, plan_from_record, parts.plans)
         self._follows = Follows(parts.evaluations.follow_records(), plans, self._settings.model_roots, self.background)
-        evaluation = EvaluationService(parts.evaluations, plans, self._follows, parts.evaluators, self._limits)
+        evaluation = EvaluationService(
+            parts.evaluations, plans, self._follows, parts.evaluators, self._limits, self._offload
+        )
         charge = parts.evaluations.spending.charge
-        self._metrics = MetricsService(parts.evaluations.note, parts.models, charge, limits=self._limits)
-        self._models = ModelService(parts.models, charge, self._limits)
+        metrics = MetricsService(
+            parts.evaluations.note, parts.models, charge, limits=self._limits, offload=self._offload
+        )
+        models = ModelService(parts.models, charge, self._limits, self._offload)
         math = None if parts.grading is None else math_on(parts.grading)
         self._grading = GradingService(
             parts.evaluations.note, math, parts.code, parts.models, charge, limits=self._limits, fanout=parts.fanout
         )
         telemetry, worker = TelemetryService(parts.evaluations), WorkerService(self.info, self.drain)
-        experiments = ExperimentService(parts.evaluations.experiments)
-        rendering = RenderingService(parts.models, self._limits)
+        experiments = ExperimentService(parts.evaluations.experiments, self._offload)
+        rendering = RenderingService(parts.models, self._limits, self._offload)
         services = (
             evaluation,
             experiments,
-            self._metrics,
-            self._models,
+            metrics,
+            models,
             self._grading,
             rendering,
             telemetry,
@@ -375,9 +379,9 @@ class Worker:
             tools = () if self._tools is None else (self._tools.ended(),)
             stopping = asyncio.gather(self._server.stop(GRACE_SHARE * self._limits.drain_seconds), *tools)
             await self._within(STOP_SHARE, stopping, "stop_server", default=None)
-        for service in (self._tools, self._metrics, self._models, self._grading):
-            if service is not None:
-                service.close()
+        self._offload.close()
+        if self._grading is not None:
+            self._grading.close()
         if parts is not None:
             if self._follows is not None:
                 self._follows.close()

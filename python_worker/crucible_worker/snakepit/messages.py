@@ -16,8 +16,9 @@ from crucible_bridge.codec.field_ranges import FieldRange, NeedsFallback, conten
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import MAX_MAP_ENTRIES
+from crucible_worker.rpc.offload import LARGE_BYTES
 from crucible_worker.snakepit.results import ToolResult
-from crucible_worker.snakepit.tools import LARGE_BYTES, ToolCall
+from crucible_worker.snakepit.tools import ToolCall
 from crucible_worker.snakepit.tools_arrays import Binary
 from crucible_worker.snakepit.wire import snakepit_bridge_pb2 as pb
 from crucible_worker.util.parsing import parts_of, uncollected

@@ -7,7 +7,6 @@ which the worker's services registered. So decoding, admission, limits, deadline
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import contextlib
 import dataclasses
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping
@@ -20,6 +19,7 @@ from crucible_worker.rpc.calls import Calls
 from crucible_worker.rpc.deadlines import bounded
 from crucible_worker.rpc.handlers import Handlers
 from crucible_worker.rpc.methods import Handle, Method, Unparsed
+from crucible_worker.rpc.offload import LARGE_BYTES, Offload
 from crucible_worker.snakepit.arguments import RESULT_FORMAT, RESULT_FORMATS, Arguments
 from crucible_worker.snakepit.results import Output, ToolResult
 from crucible_worker.snakepit.tools_arrays import Binary
@@ -27,13 +27,7 @@ from crucible_worker.snakepit.tools_catalogue import TOOLS, Tool
 from crucible_worker.snakepit.tools_schema import parameters_schema
 from crucible_worker.telemetry.logging import bind_contextvars
 
-__all__ = ["LARGE_BYTES", "LIST_TOOLS", "THREADS", "ToolCall", "ToolResult", "Tools"]
-
-LARGE_BYTES = 64 * 1024
-"""Results of at least this size are written by a thread; large parameters are also read by one."""
-
-THREADS = 2
-"""Threads for parameters and results."""
+__all__ = ["LIST_TOOLS", "ToolCall", "ToolResult", "Tools"]
 
 LIST_TOOLS = "list_tools"
 """The only tool that is not a call: it lists all tools."""
@@ -77,10 +71,9 @@ class _Context:
 class Tools:
     """The tools of a worker; of one event loop."""
 
-    def __init__(self, handlers: Handlers, calls: Calls, *, max_sequences: int) -> None:
+    def __init__(self, handlers: Handlers, calls: Calls, offload: Offload, *, max_sequences: int) -> None:
         """Offer the calls of these handlers; they count among `calls`, and a metric has at most so many sequences."""
-        self._max_sequences = max_sequences
-        self._threads = concurrent.futures.ThreadPoolExecutor(THREADS, thread_name_prefix="tools")
+        self._max_sequences, self._offload = max_sequences, offload
         self._tools = {tool.name: tool for tool in TOOLS}
         self._open = 0
         self._none_open = asyncio.Event()
@@ -152,10 +145,6 @@ class Tools:
             self._none_open.clear()
             await self._none_open.wait()
 
-    def close(self) -> None:
-        """Release the threads, once no call is open."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
-
     async def _counted(self, name: str, asked: Any, context: _Context) -> Any:
         self._open += 1
         try:
@@ -215,7 +204,7 @@ class Tools:
                 request = request.SerializeToString()
             return arguments, request
 
-        return await self._in_thread(read) if call.large else read()
+        return await self._offload.in_thread(read) if call.large else read()
 
     async def _written(self, tool: Tool, arguments: Arguments, response: Any) -> ToolResult:
         size = len(response) if isinstance(response, bytes) else response.ByteSize()
@@ -226,10 +215,7 @@ class Tools:
             result = output.result(tool.write(arguments, message, output))
             return result if size < LARGE_BYTES else dataclasses.replace(result, text=result.json())
 
-        return write() if size < LARGE_BYTES else await self._in_thread(write)
-
-    async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._threads, work)
+        return await self._offload.run(size, write)
 
 
 def _bind(name: str, call: ToolCall) -> None:
