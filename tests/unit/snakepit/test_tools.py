@@ -395,16 +395,16 @@ async def test_large_parameters_and_answers_leave_the_loop_alone(tools: Tools):
     """Reading large parameters, and writing large answers, is a thread's work."""
     threads: list[str] = []
 
-    class JournalMark(list[Any]):
+    class Iterated(list[Any]):
         def __iter__(self) -> Any:
             threads.append(threading.current_thread().name)
             return super().__iter__()
 
     # Each response comes back as an answer that is as long.
-    responses = JournalMark([r"\boxed{" + "1" * LARGE_BYTES + "}"])
+    responses = Iterated([r"\boxed{" + "1" * LARGE_BYTES + "}"])
     result = await run(tools, "extract_answer", call=ToolCall(large=True), responses=responses)
 
-    assert threads[0].startswith("tools")
+    assert threads[0].startswith("messages")
     assert len(result.value["answers"][0]["answer"]) == LARGE_BYTES
 
 
