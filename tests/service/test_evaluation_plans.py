@@ -17,8 +17,7 @@ from crucible_bridge.types import (
     EvaluationState,
     Limits,
 )
-from crucible_worker.datasets import loading as datasets
-from crucible_worker.engine import specification
+from crucible_worker.datasets import identity, loading
 from crucible_worker.engine.admission import QUEUE_RETRY_SECONDS
 from crucible_worker.planning.plans import MAX_PLANS_AT_HAND, TOUCH_SECONDS
 from crucible_worker.testing import ScriptedModel, run_worker
@@ -262,7 +261,7 @@ async def test_samples_of_a_plan_are_read_through_once(monkeypatch):
     counts = Counter()
 
     def counted(module):
-        function = module._canonical_sample if module is specification else module._canonical
+        function = module._canonical_sample if module is identity else module._canonical
 
         def count(sample):
             counts[module.__name__.rpartition(".")[2]] += 1
@@ -270,8 +269,8 @@ async def test_samples_of_a_plan_are_read_through_once(monkeypatch):
 
         monkeypatch.setattr(module, function.__name__, count)
 
-    counted(specification)
-    counted(datasets)
+    counted(identity)
+    counted(loading)
     samples = Dataset.of(numbered(50))
     async with rig() as r:
         shuffled = dataclasses.replace(samples, shuffle_seed=7, limit=20)
@@ -281,7 +280,7 @@ async def test_samples_of_a_plan_are_read_through_once(monkeypatch):
         for step in range(3):
             for one in await r.evaluation.notify_step("p", step, "embedded:m"):
                 assert (await r.ended(one.evaluation.evaluation_id)).state is EvaluationState.COMPLETED
-        assert counts == registered == {"specification": 100, "datasets": 70}
+        assert counts == registered == {"identity": 100, "loading": 70}
 
 
 async def test_an_unknown_plan_is_not_found():

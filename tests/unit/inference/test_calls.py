@@ -450,7 +450,7 @@ async def test_what_cannot_be_counted_is_not_reported(prompt, words, usage):
     assert gated.meter.usage == usage
 
 
-class JournalMark(ScriptedModel):
+class Metered(ScriptedModel):
     """Tells a meter more than its answers do: a try that failed was charged."""
 
     def metered(self, meter):
@@ -460,7 +460,7 @@ class JournalMark(ScriptedModel):
 
 async def test_a_model_that_tells_what_it_took_is_not_counted_again():
     """Its own word counts, and once the meter is closed nothing does."""
-    gated = GatedModel(JournalMark(), CallGate(10))
+    gated = GatedModel(Metered(), CallGate(10))
     assert gated.sampling is not None
     await gated.sampling.compute_logprobs(PROMPT)
     whole = Usage(prompt_tokens=100, cached_prompt_tokens=50, reasoning_tokens=5, output_tokens=10, calls=1)
