@@ -26,6 +26,7 @@ from crucible_bridge.types import (
 from crucible_bridge.v1 import evaluation_pb2 as pb
 from crucible_bridge.v1 import evaluation_pb2_grpc, orchestrator_pb2
 from crucible_worker.backends.base import MAX_TEXT_BYTES
+from crucible_worker.rpc.offload import Offload
 from crucible_worker.rpc.orchestrator import evaluate_held
 from crucible_worker.testing import run_worker
 from crucible_worker.util.limits import WorkerLimits
@@ -337,7 +338,7 @@ async def test_a_question_that_no_message_can_hold_fails_alone():
         yield start_of(asked())
         await engine.over.wait()
 
-    stream = evaluate_held(engine, WorkerLimits(), requests())
+    stream = evaluate_held(engine, WorkerLimits(), Offload(), requests())
     assert (await anext(stream)).WhichOneof("frame") == "accepted"
     following = asyncio.create_task(anext(stream))
     model, params = await engine.model, SamplingParams(max_tokens=1)

@@ -146,13 +146,13 @@ def batches_of(
     """
     from crucible_bridge.errors import InvalidField
     from crucible_bridge.types import CodeLimits, MathPolicy
+    from crucible_worker.declared_options import schema_of
     from crucible_worker.grading.code.images import CodeImage
     from crucible_worker.grading.code.options import limits_schema
     from crucible_worker.grading.code.places import Places
     from crucible_worker.grading.math.grader import MathOptions
     from crucible_worker.grading.options import checked_options
     from crucible_worker.grading.pool import GradingPool
-    from crucible_worker.util.declared_options import schema_of
 
     if grader not in (None, "math"):
         return _by_grader(grader, _read(options), code=code or packages is not None, processes=processes)

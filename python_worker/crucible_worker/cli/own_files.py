@@ -20,6 +20,7 @@ from typing import Any
 from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.types import EvaluatorInfo
 from crucible_worker.cli.requests import Typed
+from crucible_worker.declared_options import Undeclarable
 from crucible_worker.evaluators.declared import BaseEvaluator
 from crucible_worker.evaluators.entry_points import kind_of
 from crucible_worker.evaluators.guarded import GuardedType
@@ -29,7 +30,6 @@ from crucible_worker.grading.declared import declared_grader
 from crucible_worker.grading.entry_points import guarded
 from crucible_worker.grading.registry import GRADERS
 from crucible_worker.server.parts import CustomFiles
-from crucible_worker.util.declared_options import Undeclarable
 from crucible_worker.util.entry_points import told
 
 __all__ = ["OwnFiles", "in_file", "own_of"]

@@ -17,10 +17,10 @@ from crucible_bridge.errors import BridgeError
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluatorInfo, EvaluatorKind, Goal
+from crucible_worker.declared_options import Undeclarable
 from crucible_worker.evaluators.declared import BaseEvaluator, DeclaredKind
 from crucible_worker.evaluators.guarded import GuardedType
 from crucible_worker.grading.base import NO_OPTIONS
-from crucible_worker.util.declared_options import Undeclarable
 from crucible_worker.util.entry_points import EntryPoints, told
 
 __all__ = ["GROUP", "described", "find", "kind_of", "names"]

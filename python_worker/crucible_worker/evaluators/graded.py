@@ -14,6 +14,7 @@ from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Datum, ModelRef, Problem, Sample, Verdict
 from crucible_worker.backends.base import Model
+from crucible_worker.declared_options import Handed
 from crucible_worker.evaluators.answering import Answer, check_sampling_client
 from crucible_worker.evaluators.base import CallerPart, PartKind, SampleContext
 from crucible_worker.evaluators.declared import SamplingEvaluator
@@ -21,7 +22,6 @@ from crucible_worker.grading import registry as graders
 from crucible_worker.grading.base import AsksJudge, Grade, Grader, with_labels
 from crucible_worker.grading.caller import CallerGrader
 from crucible_worker.grading.parts import NO_GRADING_PARTS, GradingParts
-from crucible_worker.util.declared_options import Handed
 
 __all__ = [
     "DEFAULT_GRADER",

@@ -22,8 +22,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from crucible_bridge.types import Verdict
+from crucible_worker.declared_options import Undeclarable, first_line, schema_of, values_of
 from crucible_worker.grading.base import NO_OPTIONS, Grade, Grader, GraderType
-from crucible_worker.util.declared_options import Undeclarable, first_line, schema_of, values_of
 
 __all__ = ["FunctionGrader", "declared_grader"]
 

@@ -23,9 +23,9 @@ import structlog
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Verdict
+from crucible_worker.declared_options import Undeclarable
 from crucible_worker.grading.base import Grade, Grader, GraderType
 from crucible_worker.grading.declared import declared_grader
-from crucible_worker.util.declared_options import Undeclarable
 from crucible_worker.util.entry_points import EntryPoints, told
 from crucible_worker.util.faults import Failures, with_id
 

@@ -19,10 +19,10 @@ from msgspec import Meta
 
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
+from crucible_worker.declared_options import Internal
 from crucible_worker.grading.base import Grade
 from crucible_worker.grading.direct import DirectGrader, measured, undecided
 from crucible_worker.grading.normalize import Normalization, Unnormalizable, without_punctuation
-from crucible_worker.util.declared_options import Internal
 
 __all__ = [
     "F1",

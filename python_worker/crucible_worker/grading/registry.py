@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.reasons import Reason
+from crucible_worker.declared_options import first_line, schema_of, values_of
 from crucible_worker.grading import entry_points
 from crucible_worker.grading.base import Grader, GraderType
 from crucible_worker.grading.caller import CALLER, CallerGrader, name_at_caller
@@ -26,7 +27,6 @@ from crucible_worker.grading.overlap import F1, Bleu, Rouge
 from crucible_worker.grading.parts import NO_GRADING_PARTS, GradingParts
 from crucible_worker.grading.regex import Regex
 from crucible_worker.grading.text import Contains, ExactMatch, exact_match_of
-from crucible_worker.util.declared_options import first_line, schema_of, values_of
 
 if TYPE_CHECKING:
     from crucible_worker.grading.code.places import Places

@@ -8,13 +8,13 @@ from typing import Annotated, Any
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import ExactComparison
+from crucible_worker.declared_options import Flat, values_of
 from crucible_worker.grading.base import Grade
 from crucible_worker.grading.decimals import canonical_decimal
 from crucible_worker.grading.direct import DirectGrader, right, undecided, wrong
 from crucible_worker.grading.listed import Element, read_list
 from crucible_worker.grading.normalize import Normalization, Unnormalizable
 from crucible_worker.grading.tokens import tokens_of
-from crucible_worker.util.declared_options import Flat, values_of
 
 __all__ = ["Contains", "ExactMatch", "exact_match_of"]
 

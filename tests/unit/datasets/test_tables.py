@@ -294,6 +294,7 @@ def test_values_of_parquet_that_python_lacks_are_refused(
     assert caught.value.reason == "MALFORMED_FILE"
 
 
+@pytest.mark.long
 def test_a_parquet_file_that_unpacks_to_more_than_memory_holds_is_refused(tmp_path: Path) -> None:
     """A small file of one value, many times over, costs the child its bound, and the worker nothing."""
     pa = pytest.importorskip("pyarrow", reason=needs.MISSING["pyarrow"])

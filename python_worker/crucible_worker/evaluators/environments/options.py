@@ -12,6 +12,7 @@ from msgspec import Meta
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluatorSpec
+from crucible_worker.declared_options import Handed, options_of
 from crucible_worker.evaluators.answering import REMOVE_THINKING, Thinking
 from crucible_worker.evaluators.base import CallerPart, PartKind
 from crucible_worker.evaluators.environments import entry_points
@@ -23,7 +24,6 @@ from crucible_worker.grading.base import AsksJudge, Grader
 from crucible_worker.grading.caller import CALLER, CallerGrader, name_at_caller
 from crucible_worker.grading.options import checked_options
 from crucible_worker.rendering import RendererName
-from crucible_worker.util.declared_options import Handed, options_of
 
 __all__ = [
     "DEFAULT_FORMAT_COEF",

@@ -28,6 +28,7 @@ from crucible_bridge.types import (
     SamplingParams,
 )
 from crucible_worker.backends.base import ANSWERING, Model
+from crucible_worker.declared_options import Handed
 from crucible_worker.evaluators.answering import KEEP_THINKING, REMOVE_THINKING
 from crucible_worker.evaluators.base import NAMED, Bound, Outcome, SampleContext, model_path
 from crucible_worker.evaluators.declared import BaseEvaluator
@@ -44,7 +45,6 @@ from crucible_worker.evaluators.inspect.logs import LogKeeper
 from crucible_worker.evaluators.inspect.process import run_in_process
 from crucible_worker.grading.judge.options import DEFAULT_JUDGE_TOKENS, JudgeRenderer, JudgeTokens, judge_of
 from crucible_worker.rendering import RendererName
-from crucible_worker.util.declared_options import Handed
 
 __all__ = ["MAX_CHOICES", "MAX_CONNECTIONS", "MAX_EPOCHS", "MAX_LIMIT", "MAX_SEED", "Inspect"]
 

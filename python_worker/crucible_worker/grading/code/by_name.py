@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from crucible_bridge.types import CodeItem, CodeLimits, OutputComparison, Verdict
+from crucible_worker.declared_options import values_of
 from crucible_worker.grading.base import Grade, Grader
 from crucible_worker.grading.code.assertions import BadTests
 from crucible_worker.grading.code.bubblewrap import find_bubblewrap, none_wanted
@@ -16,7 +17,6 @@ from crucible_worker.grading.code.places import Places
 from crucible_worker.grading.code.records import compared, read_tests
 from crucible_worker.grading.direct import undecided
 from crucible_worker.grading.fanout.graders import ClusterPlaces, ProgramGrader, programs_on
-from crucible_worker.util.declared_options import values_of
 
 __all__ = ["Code", "code_of"]
 

@@ -17,6 +17,7 @@ from crucible_bridge.errors import BridgeError
 from crucible_bridge.problems import problem_of
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Grade, GradeItem, MathPolicy, Problem, Verdict, bounds
+from crucible_worker.declared_options import Flat
 from crucible_worker.grading import base
 from crucible_worker.grading.cache import Cache
 from crucible_worker.grading.children import MEMORY_BYTES, Answer
@@ -25,7 +26,6 @@ from crucible_worker.grading.extract import extract, spoken
 from crucible_worker.grading.math import chosen, literal
 from crucible_worker.grading.math.judging import Judgement, Question, give_up, judge, prove, search, whole_of
 from crucible_worker.grading.pool import CLOCK_FACTOR, MAX_DEATHS, SLOW_SECONDS, GradingPool
-from crucible_worker.util.declared_options import Flat
 from crucible_worker.util.faults import logged, with_id
 from crucible_worker.util.turns import Turns
 

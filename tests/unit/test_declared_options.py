@@ -13,10 +13,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from msgspec import UNSET, Meta, UnsetType
 
-from crucible_worker.evaluators.registry import EVALUATORS
-from crucible_worker.grading.options import checked_options
-from crucible_worker.grading.registry import GRADERS
-from crucible_worker.util.declared_options import (
+from crucible_worker.declared_options import (
     Flat,
     Handed,
     Internal,
@@ -26,6 +23,9 @@ from crucible_worker.util.declared_options import (
     schema_of,
     values_of,
 )
+from crucible_worker.evaluators.registry import EVALUATORS
+from crucible_worker.grading.options import checked_options
+from crucible_worker.grading.registry import GRADERS
 from tests.tables import rows
 
 BEFORE: Mapping[str, Any] = json.loads(
