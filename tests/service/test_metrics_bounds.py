@@ -69,7 +69,7 @@ async def test_an_answer_above_the_message_limit_is_ours_to_refuse():
     assert f"a message has at most {MIN_MESSAGE_BYTES:,}" in caught.value.message
 
 
-@pytest.mark.parametrize(("ks", "thread"), [(range(1, 4), "MainThread"), (range(6_950, 6_950 + MAX_KS), "metrics_0")])
+@pytest.mark.parametrize(("ks", "thread"), [(range(1, 4), "MainThread"), (range(6_950, 6_950 + MAX_KS), "messages_0")])
 async def test_pass_at_k_is_a_threads_where_it_takes_long(monkeypatch: pytest.MonkeyPatch, ks: range, thread: str):
     """Few bytes may ask for much: what it takes decides, not the size."""
     names: list[str] = []
