@@ -24,7 +24,6 @@ from crucible_bridge.types import ModelInput, SampledSequence, SamplingParams
 from crucible_worker.config import Settings
 from crucible_worker.server import serve
 from crucible_worker.testing import ScriptedModel, scripted_build
-from crucible_worker.util.limits import WorkerLimits
 
 _PR_SET_PDEATHSIG = 1
 
@@ -55,7 +54,7 @@ def main(configuration: dict[str, Any]) -> int:
         state_dir=Path(configuration["state_dir"]),
         data_roots=tuple(map(Path, configuration["data_roots"])),
         inspect_roots=tuple(map(Path, configuration["inspect_roots"])),
-        limits=WorkerLimits(**configuration["limits"]),
+        limits=dataclasses.replace(Settings().limits, **configuration["limits"]),
     ).validate()
     models = {name: _model(**fields) for name, fields in configuration["models"].items()}
     servers: dict[str, str] = configuration.get("servers") or {}
