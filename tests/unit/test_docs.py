@@ -121,6 +121,18 @@ def test_every_dependency_of_the_base_has_an_oldest_version_that_is_tried():
     assert found.stdout.split() == [re.sub(r",<.*", "", each).replace(">=", "==") for each in dependencies]
 
 
+def test_every_test_that_the_makefile_names_is_there():
+    """Else its command would end where a test was moved."""
+    text = (ROOT / "Makefile").read_text()
+    expanded = re.sub(
+        r"\$\(addprefix (\S+?),([^)]*)\)", lambda found: " ".join(found[1] + name for name in found[2].split()), text
+    )
+    named = re.findall(r"\btests/[\w/]+(?:\.py)?", expanded)
+
+    assert len(named) > 20
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
 def test_every_dependency_of_the_base_says_why_no_older_version_will_do():
     """The line above it is a comment that begins with the oldest version."""
     text = (ROOT / "pyproject.toml").read_text()
