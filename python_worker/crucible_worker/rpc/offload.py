@@ -12,7 +12,7 @@ __all__ = ["LARGE_BYTES", "THREADS", "Offload"]
 LARGE_BYTES = 64 * 1024
 """A message from this size is parsed or written in a thread: it may take milliseconds, which a probe would wait."""
 
-THREADS = 4
+THREADS = 2
 """Of a worker, for all services: with each one that is at work, the event loop waits longer for the interpreter."""
 
 T = TypeVar("T")
