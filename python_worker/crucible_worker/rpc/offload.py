@@ -13,7 +13,7 @@ LARGE_BYTES = 64 * 1024
 """A message from this size is parsed or written in a thread: it may take milliseconds, which a probe would wait."""
 
 THREADS = 2
-"""Of a worker, for all services: with each one that is at work, the event loop waits longer for the interpreter."""
+"""For all services but grading, which has its own: with each one at work, the event loop waits longer for its turn."""
 
 T = TypeVar("T")
 
