@@ -23,8 +23,8 @@ from _report import Claim, arguments, report
 from crucible_bridge.events import EventKind
 from crucible_bridge.types import Limits, ModelInput, SamplingParams
 from crucible_worker.grading import registry
-from crucible_worker.server.memory import collect_rarely
 from crucible_worker.testing import RunningWorker, ScriptedModel, run_worker
+from crucible_worker.util.memory import collect_rarely
 
 SAMPLES, CONCURRENCY = 20_000, 64
 PARAMS = SamplingParams(max_tokens=4)

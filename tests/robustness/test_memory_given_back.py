@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from crucible_bridge.errors import ResourceExhausted
-from crucible_worker.server.memory import WORTH_BYTES
+from crucible_worker.util.memory import WORTH_BYTES
 from tests.robustness.harness import until, workshop
 
 CALLS = 12
@@ -54,7 +54,7 @@ async def test_memory_goes_back_once_no_large_request_is_in_work(tmp_path):
 
 _HELD = """
 import asyncio, structlog, sys
-from crucible_worker.server.memory import WORTH_BYTES, give_back_when_idle, keep_freed_memory, resident_bytes
+from crucible_worker.util.memory import WORTH_BYTES, give_back_when_idle, keep_freed_memory, resident_bytes
 
 async def run():
     assert keep_freed_memory()
@@ -83,7 +83,7 @@ def test_memory_that_was_in_use_at_the_first_attempt_goes_back_later():
 
 _CYCLES = """
 import asyncio, gc
-from crucible_worker.server.memory import (
+from crucible_worker.util.memory import (
     NEW_OBJECTS, WORTH_BYTES, collect_rarely, give_back_when_idle, keep_freed_memory, resident_bytes
 )
 

@@ -18,7 +18,7 @@ from crucible_bridge.v1 import (
     worker_pb2,
 )
 from crucible_worker.rpc.calls import Calls
-from crucible_worker.rpc.room import LARGE_BYTES, RETRY_AFTER_SECONDS, SMALL_BYTES
+from crucible_worker.rpc.room import ARRIVING_BYTES, ARRIVING_SECONDS, LARGE_BYTES, RETRY_AFTER_SECONDS, SMALL_BYTES
 from crucible_worker.util.limits import WorkerLimits
 from tests.service.server_kit import Rig, error_of, evaluate_request, serving, settings_for, token_file, until
 
@@ -232,6 +232,23 @@ async def test_a_message_that_does_not_arrive_ends_its_call(tmp_path, path):
 
         assert (error.code, error.reason) == (Code.DEADLINE_EXCEEDED, "REQUEST_TOO_SLOW")
         await until(lambda: rig.worker.load().calls == 0)
+
+
+@pytest.mark.parametrize("path", [CHECK, "/grpc.health.v1.Health/Watch"])
+async def test_a_message_without_a_token_is_not_awaited_while_memory_grows(tmp_path, path):
+    """Its size is not known while it arrives; another call's message is awaited, as its caller has a token."""
+    async with serving(settings_for(tmp_path)) as rig:
+        other, call, held = raw(rig).stream_unary(MEAN_NLL)(), raw(rig).stream_stream(path)(), list[bytes]()
+        reading = asyncio.create_task(error_of(call.read()))
+        while not reading.done():
+            held.append(b"." * ARRIVING_BYTES)
+            await asyncio.sleep(ARRIVING_SECONDS)
+        error = await reading
+
+        assert (error.code, error.reason) == (Code.RESOURCE_EXHAUSTED, "TOO_MANY_REQUEST_BYTES")
+        assert "memory grew by more than 33,554,432 bytes" in error.message
+        assert not other.done()
+        other.cancel()
 
 
 @pytest.mark.parametrize(

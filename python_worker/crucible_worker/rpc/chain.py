@@ -83,15 +83,15 @@ class Interceptor(grpc.aio.ServerInterceptor):
     # Not by gRPC's iterator: that would keep the last message until the garbage collector runs.
     def _with_one(self, inner: Handle, parse: _Parse, method: Method) -> Handle:
         """Receive the single message of a call; its bytes count until the call ends."""
-        calls, limits, bound = self._calls, self._limits, parse.work
-        seconds = limits.health_request_seconds if method.service == HEALTH else limits.request_seconds
+        calls, limits, bound, open_to_all = self._calls, self._limits, parse.work, method.service == HEALTH
+        seconds = limits.health_request_seconds if open_to_all else limits.request_seconds
 
         async def handle(_: object, context: Context) -> Any:
             if bound is not None:
                 bound.refuse_if_full()
             arrival = calls.alarms.within(seconds)
             try:
-                with arrival:
+                with calls.arrivals.bounded(arrival) if open_to_all else arrival:
                     data = await context.read()
             except TimeoutError:
                 if not arrival.expired():

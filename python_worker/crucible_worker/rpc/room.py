@@ -1,4 +1,4 @@
-"""Bounds the bytes of all requests in work."""
+"""Bounds the bytes of all requests in work, and of those that arrive without a token."""
 
 from __future__ import annotations
 
@@ -6,18 +6,36 @@ import asyncio
 import collections
 import contextlib
 import time
+from collections.abc import Iterator
+from pathlib import Path
 
 from crucible_bridge.errors import ResourceExhausted
 from crucible_bridge.reasons import Reason
-from crucible_worker.util.alarms import Alarms
+from crucible_worker.util.alarms import Alarms, TimeBound
+from crucible_worker.util.memory import resident_bytes
 
-__all__ = ["LARGE_BYTES", "RETRY_AFTER_SECONDS", "SMALL_BYTES", "Room", "exhausted"]
+__all__ = [
+    "ARRIVING_BYTES",
+    "ARRIVING_SECONDS",
+    "LARGE_BYTES",
+    "RETRY_AFTER_SECONDS",
+    "SMALL_BYTES",
+    "Arrivals",
+    "Room",
+    "exhausted",
+]
 
 LARGE_BYTES = 1024 * 1024
 """From this size, the freed memory of a request is worth giving back to the system."""
 
 SMALL_BYTES = 64 * 1024
 """Up to this size, a request is never refused for its bytes: a probe, a read or a cancel. Their number is bounded."""
+
+ARRIVING_BYTES = 32 * 1024 * 1024
+"""Growth of the process while a message of a few bytes arrives, from which the message is not awaited any longer."""
+
+ARRIVING_SECONDS = 0.02
+"""Between two looks at the process: 17 MiB arrive meanwhile at most, over loopback."""
 
 RETRY_AFTER_SECONDS = 1.0
 """Seconds after which a refused caller may retry: another worker, or this one, may have room by then."""
@@ -141,6 +159,59 @@ class _Work:
             room._large_until = time.monotonic()
         if room._waiting:
             room._wake()
+
+
+class Arrivals:
+    """Messages that arrive from callers without a token; used in one event loop.
+
+    gRPC looks at a message's size once it has received all of it, and says nothing before. So the memory of the process
+    is looked at instead, as long as such a message is waited for: one of health arrives with its call, and is never
+    looked at. Where a process cannot read its own memory (on Linux it can), their time alone is bounded.
+    """
+
+    def __init__(self) -> None:
+        self._grown_from: dict[TimeBound, int | None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._ended: set[TimeBound] = set()
+        self._measured = Path("/proc/self/statm").exists()
+
+    @contextlib.contextmanager
+    def bounded(self, arrival: TimeBound) -> Iterator[None]:
+        """End the arrival early if the process grows meanwhile.
+
+        Raises:
+            ResourceExhausted: it did.
+        """
+        self._grown_from[arrival] = None
+        if self._timer is None and self._measured:
+            self._wait()
+        try:
+            with arrival:
+                yield
+        except TimeoutError:
+            if arrival not in self._ended:
+                raise
+            message = f"the worker's memory grew by more than {ARRIVING_BYTES:,} bytes while the request arrived"
+            raise exhausted(message, Reason.TOO_MANY_REQUEST_BYTES) from None
+        finally:
+            del self._grown_from[arrival]
+            self._ended.discard(arrival)
+
+    def _wait(self) -> None:
+        self._timer = asyncio.get_running_loop().call_later(ARRIVING_SECONDS, self._look)
+
+    def _look(self) -> None:
+        self._timer = None
+        if not self._grown_from:
+            return
+        self._wait()
+        resident = resident_bytes()
+        for arrival, grown_from in self._grown_from.items():
+            if grown_from is None:
+                self._grown_from[arrival] = resident
+            elif resident - grown_from > ARRIVING_BYTES and arrival.running:
+                self._ended.add(arrival)
+                arrival.expire()
 
 
 def exhausted(message: str, reason: str) -> ResourceExhausted:

@@ -22,13 +22,13 @@ from crucible_worker.server.credentials import StartError
 from crucible_worker.server.descriptors import with_descriptors
 from crucible_worker.server.endpoint import Endpoint
 from crucible_worker.server.exit_guard import ExitGuard
-from crucible_worker.server.memory import collect_rarely, give_back_when_idle, keep_freed_memory
 from crucible_worker.server.parent import end_with_parent
 from crucible_worker.server.parts import Build, Parts, build
 from crucible_worker.server.ready_file import remove_ready_file, write_ready_file
 from crucible_worker.server.systemd import Systemd
 from crucible_worker.server.worker import Worker
 from crucible_worker.telemetry.logging import configure_logging
+from crucible_worker.util.memory import collect_rarely, give_back_when_idle, keep_freed_memory
 
 __all__ = ["serve"]
 
