@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 if TYPE_CHECKING:
-    from crucible_worker.journal.postgres.writing import PostgresWriting
+    from crucible_worker.journal.postgres.store import PostgresWriting
     from crucible_worker.journal.queries import Head
 
 __all__ = ["TimedCommit", "read_commits", "recorded_commits"]
@@ -55,7 +55,7 @@ def recorded_commits(file: Path) -> Iterator[None]:
     """Record the transactions of this process, which has one worker, and write them at the end."""
     from crucible_worker.journal import parts
     from crucible_worker.journal.postgres import store, writing
-    from crucible_worker.journal.postgres.sessions import Session
+    from crucible_worker.journal.postgres.store import Session
     from crucible_worker.journal.writer import Writer
 
     recorder = _Recorder()
@@ -81,7 +81,7 @@ class _Recorder:
 
     def writing(self) -> type[PostgresWriting]:
         """The connection that writes, with records of its transactions."""
-        from crucible_worker.journal.postgres.writing import PostgresWriting
+        from crucible_worker.journal.postgres.store import PostgresWriting
 
         recorder = self
 

@@ -356,7 +356,7 @@ def _contended(url: str, writers: int) -> Contention:
 
 def _write(url: str, barrier: threading.Barrier, until: threading.Event, held: list[tuple[float, float]]) -> None:
     from crucible_worker.journal.postgres.connections import connect
-    from crucible_worker.journal.postgres.writing import CHANNEL
+    from crucible_worker.journal.postgres.store import CHANNEL
 
     with connect(url) as connection:
         barrier.wait()
@@ -410,7 +410,7 @@ def _listen(url: str, log: Head, parent: Any) -> None:
     """Listen as so many workers do, in a process of its own, until the parent says so; sends notes and CPU seconds."""
 
     async def listen() -> None:
-        from crucible_worker.journal.postgres.listening import PostgresGlance
+        from crucible_worker.journal.postgres.store import PostgresGlance
 
         glances = [PostgresGlance(url, log, Background()) for _ in range(LISTENING)]
         while not all(glance.news.count for glance in glances):

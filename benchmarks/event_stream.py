@@ -26,7 +26,7 @@ from crucible_bridge.codec.events import event_to_record
 from crucible_bridge.events import Event, EventKind
 from crucible_bridge.v1 import events_pb2
 from crucible_worker.journal import Journal
-from crucible_worker.server.ready_file import write_ready_file
+from crucible_worker.server.process import write_ready_file
 
 EVENTS = 300_000
 

@@ -30,7 +30,7 @@ from aiohttp import web
 
 import crucible_bridge
 from crucible_bridge.types import EvaluatorSpec, Limits, SamplingParams
-from crucible_worker.server.ready_file import write_ready_file
+from crucible_worker.server.process import write_ready_file
 
 SAMPLES = 1_600
 BEFORE_KILL = 200

@@ -31,7 +31,7 @@ import crucible_bridge
 from crucible_bridge.channel import channel_options, open_channel, server_options
 from crucible_bridge.client.calls import Calls
 from crucible_bridge.client.metrics import MetricsClient
-from crucible_worker.server.ready_file import write_ready_file
+from crucible_worker.server.process import write_ready_file
 from crucible_worker.util.memory import keep_freed_memory
 
 CALLS = 7

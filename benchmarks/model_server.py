@@ -28,7 +28,7 @@ import crucible_bridge
 from crucible_bridge.channel import open_channel
 from crucible_bridge.client import Bridge
 from crucible_bridge.types import EvaluatorSpec, Limits, SamplingParams
-from crucible_worker.server.ready_file import write_ready_file
+from crucible_worker.server.process import write_ready_file
 from crucible_worker.util.limits import WorkerLimits
 
 SAMPLES = 4_000

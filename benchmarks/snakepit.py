@@ -23,7 +23,7 @@ import numpy as np
 from _processes import server_process
 from _report import Claim, arguments, report
 
-from crucible_worker.server.ready_file import write_ready_file
+from crucible_worker.server.process import write_ready_file
 from crucible_worker.snakepit import SCRIPT_PATH
 from crucible_worker.snakepit.wire import snakepit_bridge_pb2 as pb
 

@@ -76,7 +76,7 @@ def _watchdog(worker: int) -> dict[str, float]:
 def _watchdog_start() -> float:
     program = (
         "import os, time\n"
-        "from crucible_worker.server.watchdog import start_watchdog\n"
+        "from crucible_worker.server.exit_guard import start_watchdog\n"
         "reader, writer = os.pipe()\n"
         "began = time.perf_counter()\n"
         "assert start_watchdog(reader, 60.0) is not None\n"

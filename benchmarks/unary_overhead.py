@@ -20,7 +20,7 @@ from _report import Claim, arguments, report
 
 from crucible_bridge.channel import open_channel, server_options
 from crucible_bridge.v1 import worker_pb2, worker_pb2_grpc
-from crucible_worker.server.ready_file import write_ready_file
+from crucible_worker.server.process import write_ready_file
 
 CALLS = 1_000
 """Calls of each side in a run."""

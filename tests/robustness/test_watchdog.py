@@ -16,7 +16,7 @@ import pytest
 
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.types import EvaluationState
-from crucible_worker.server.watchdog import FORCE_SECONDS
+from crucible_worker.server.exit_guard import FORCE_SECONDS
 from crucible_worker.util.limits import WorkerLimits
 from tests.robustness.evidence import request
 from tests.robustness.harness import count_lines, until, workshop
@@ -130,7 +130,7 @@ def test_no_watchdog_outlives_its_process(guard: Guard):
 
 def test_without_a_shell_the_guard_still_ends_the_process(guard: Guard):
     """Where no watchdog can be started, the guard says so and its thread does what it can."""
-    missing = "import crucible_worker.server.watchdog as module\nmodule._SHELL = '/nonexistent/sh'\n"
+    missing = "import crucible_worker.server.exit_guard as module\nmodule._SHELL = '/nonexistent/sh'\n"
     program = missing + GUARDED.format(seconds=0.5) + "assert not guard.watched\n" + WAIT
 
     process = guard(program)

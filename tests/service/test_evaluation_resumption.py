@@ -16,7 +16,7 @@ from crucible_bridge.events import EventKind
 from crucible_bridge.types import Dataset, EvaluateRequest, EvaluationState, Limits
 from crucible_worker.engine import resuming, waits
 from crucible_worker.history import resumptions
-from crucible_worker.journal.mark import JournalMark
+from crucible_worker.journal.sqlite import JournalMark
 from crucible_worker.testing import RunningWorker, ScriptedModel, run_worker
 from tests.robustness.harness import until
 from tests.service.evaluation_kit import HeldModel, asked, failing, kinds_of, refused, rig

@@ -33,7 +33,7 @@ from crucible_bridge.v1 import grading_pb2_grpc
 from crucible_worker.grading.direct import MAX_TEXT_BYTES
 from crucible_worker.grading.excerpt import MAX_EXTRACTED_CHARS
 from crucible_worker.grading.json_document import MAX_STEPS
-from crucible_worker.rpc.grading_lanes import LARGE_REQUEST_BYTES, SLICE_SECONDS
+from crucible_worker.rpc.grading import LARGE_REQUEST_BYTES, SLICE_SECONDS
 from crucible_worker.testing import RunningWorker, record_events
 from tests.service.evaluation_kit import refused
 from tests.service.grading_kit import GRADING, HARD, grading_worker, math_item

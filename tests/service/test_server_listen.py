@@ -15,7 +15,7 @@ from crucible_bridge.channel import open_channel
 from crucible_bridge.v1 import events_pb2, events_pb2_grpc, worker_pb2, worker_pb2_grpc
 from crucible_worker.server import StartError
 from crucible_worker.server.listen import options
-from crucible_worker.server.ready_file import remove_ready_file, write_ready_file
+from crucible_worker.server.process import remove_ready_file, write_ready_file
 from crucible_worker.util.limits import WorkerLimits
 from tests.service.server_kit import serving, settings_for
 

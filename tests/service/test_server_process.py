@@ -26,7 +26,7 @@ from crucible_bridge.v1 import (
     worker_pb2,
     worker_pb2_grpc,
 )
-from crucible_worker.server.systemd import Systemd
+from crucible_worker.server.process import Systemd
 from tests.service.server_kit import error_of, evaluate_request
 
 ROOT = Path(__file__).parents[2]

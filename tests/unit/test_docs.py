@@ -36,8 +36,8 @@ from crucible_worker.journal.patient_plans import PatientPlan, PatientStep
 from crucible_worker.journal.queries import Row
 from crucible_worker.journal.records import request_to_record
 from crucible_worker.planning.follow import events as checkpoint_events
-from crucible_worker.planning.patience_events import Improvement, best_event, plateau_event
-from crucible_worker.server.description import fixed_limits
+from crucible_worker.planning.patience import Improvement, best_event, plateau_event
+from crucible_worker.server.worker import fixed_limits
 from crucible_worker.util.limits import WorkerLimits
 from tests.protos import CALLS
 from tests.tables import rows

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
+import functools
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import structlog
 
-from crucible_bridge.errors import BridgeError
+from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField
 from crucible_bridge.problems import problem_of
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
+    MAX_GROUP_BYTES,
+    Datum,
     EvaluateRequest,
     EvaluatorRendering,
     EvaluatorSpec,
+    ModelInput,
     Problem,
     Record,
     Sample,
@@ -24,15 +31,13 @@ from crucible_bridge.types import (
     Usage,
     Verdict,
 )
+from crucible_worker.backends.base import Capability
 from crucible_worker.backends.metering import Meter
 from crucible_worker.datasets.loading import MalformedSample
 from crucible_worker.engine.auxiliary_models import Unloaded, auxiliary_models_of, load_auxiliary_models
 from crucible_worker.engine.bounds import Patience, bound_of_task
 from crucible_worker.engine.caller_parts import GatedCaller
-from crucible_worker.engine.outcomes import weight, why_not_kept
 from crucible_worker.engine.preparation import Plan
-from crucible_worker.engine.probing import probe_likelihoods
-from crucible_worker.engine.questions import Questions
 from crucible_worker.engine.recording import FinishedSample, Recorded, Recorder, sample_bytes
 from crucible_worker.engine.renderings import first_joint, of_auto, pinned
 from crucible_worker.engine.usage import judged_usage
@@ -44,6 +49,7 @@ from crucible_worker.evaluators.base import (
     Outcome,
     SampleContext,
     as_asked,
+    measures_likelihoods,
     stops_itself,
     turns_kept,
     wants_answers,
@@ -62,6 +68,108 @@ from crucible_worker.util.limits import WorkerLimits
 from crucible_worker.util.prices import priced
 
 __all__ = ["SampleRuns", "close_processes", "get_ready"]
+
+# A check before the first sample: does the server return the log-probabilities that evaluators of likelihood need?
+#
+# Some servers, such as llama.cpp, accept the request and return those of the generated tokens only: every sample would
+# fail, one after another. One request with the first tokens of the first sample shows it.
+
+PROBE_TOKENS = 8
+"""Most tokens of the first sample; fewer than two show nothing."""
+
+
+async def probe_likelihoods(plan: Plan, gate: CallGate) -> Plan:
+    """Fail the evaluators that measure what the model's server does not return; the others stay.
+
+    Raises:
+        BridgeError: the server could not be queried.
+    """
+    model, tokens = plan.model, _tokens(plan)
+    asking = [
+        index
+        for index, (_, evaluator) in enumerate(plan.evaluators)
+        if index not in plan.refused and measures_likelihoods(evaluator)
+    ]
+    if not asking or tokens is None or Capability.PROBE not in model.capabilities:
+        return plan
+    try:
+        await gate.call(model.probe_logprobs, (tokens,), model=model)
+    except FailedPrecondition as error:
+        refused: dict[int, Problem] = {**plan.refused, **dict.fromkeys(asking, problem_of(error))}
+        return dataclasses.replace(plan, refused=refused)
+    return plan
+
+
+def _tokens(plan: Plan) -> ModelInput | None:
+    """The beginning of the first sample; None if it is not tokens, which a server without a tokenizer needs."""
+    first = plan.samples[0]
+    datum = getattr(first, "input", None)
+    if not isinstance(datum, Datum):
+        return None
+    try:
+        tokens = datum.model_input.tokens()[:PROBE_TOKENS]
+    except InvalidField:  # an image: the sample itself will be refused
+        return None
+    return ModelInput.of(tokens) if tokens.size > 1 else None
+
+
+# Which outcomes the journal accepts: finite numbers, and rollouts that fit into a page of samples.
+
+WEIGHT_BYTES = 16 * 1024
+"""Bytes of rollouts that count as much as a result while they wait to be written."""
+RECORD_WEIGHT_BYTES = 2 * 1024
+"""Likewise for records: samples of large files must not pile up in memory."""
+
+
+def why_not_kept(outcome: Outcome) -> Problem | None:
+    """Why an outcome cannot be recorded; None if it can."""
+    numbers = [*outcome.measurements.values(), 0.0 if outcome.score is None else outcome.score]
+    if not all(map(math.isfinite, numbers)):
+        return Problem(reason=Reason.NOT_FINITE, message="a score or measurement is not finite")
+    if outcome.group is None:
+        return None
+    try:
+        size = outcome.group.checked("group").size
+    except InvalidField as error:
+        return Problem(reason=Reason.BAD_GROUP, message=error.message, field=error.field)
+    if size > MAX_GROUP_BYTES:
+        message = f"the rollouts have {size:,} bytes, at most {MAX_GROUP_BYTES:,} are recorded of a sample"
+        return Problem(reason=Reason.GROUP_TOO_LARGE, message=message)
+    return None
+
+
+def weight(result: SampleResult, recorded_bytes: int = 0) -> int:
+    """Weight of a result while it waits to be written: 1, and more with the size of its rollouts and record."""
+    rollouts = 0 if result.group is None else result.group.size // WEIGHT_BYTES
+    return 1 + rollouts + recorded_bytes // RECORD_WEIGHT_BYTES
+
+
+# Progress of samples that have many questions each, such as a task of Inspect.
+
+_NONE: Mapping[str, float] = MappingProxyType({})
+
+
+class Questions:
+    """Counts the questions of one attempt, those of samples that have ended included."""
+
+    def __init__(self) -> None:
+        self._counts: dict[SampleKey, tuple[int, int]] = {}
+
+    def of(self, place: SampleKey) -> Callable[[int, int], None]:
+        """The function that a sample calls with the number of its questions that are done, and of all."""
+        return functools.partial(self._count, place)
+
+    @property
+    def measurements(self) -> Mapping[str, float]:
+        """`questions_done` and `questions_total` of the samples that have begun; empty if none has questions."""
+        if not self._counts:
+            return _NONE
+        done, total = map(sum, zip(*self._counts.values()))
+        return {"questions_done": float(done), "questions_total": float(total)}
+
+    def _count(self, place: SampleKey, done: int, total: int) -> None:
+        self._counts[place] = (done, total)
+
 
 _log = structlog.get_logger(__name__)
 

@@ -12,8 +12,7 @@ import structlog
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition, NotFound
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import EvaluationState, Experiment, LoggedMetrics, LoggerState
-from crucible_worker.experiments.evaluated import rows_of
+from crucible_bridge.types import EvaluateRequest, EvaluationState, Experiment, LoggedMetrics, LoggerState
 from crucible_worker.experiments.feeding import CLOSE_SECONDS, Feeder, StartRunner
 from crucible_worker.journal import Journal, Transaction
 from crucible_worker.journal.experiment_records import packed_hparams, packed_metrics, packed_text
@@ -28,12 +27,33 @@ from crucible_worker.journal.experiments import (
     want_sync,
 )
 from crucible_worker.journal.queries import Reads, find_by_number
-from crucible_worker.journal.records import request_from_record, result_from_record
+from crucible_worker.journal.records import Ended, request_from_record, result_from_record
 from crucible_worker.loggers.registry import read
 from crucible_worker.loggers.runner import LoggerRunner
 from crucible_worker.util.limits import WorkerLimits
 
 __all__ = ["Experiments"]
+
+# What an evaluation logs when it has completed: a row of metrics for each evaluator, at the evaluation's step.
+
+
+def rows_of(request: EvaluateRequest, ended: Ended, now_ns: int) -> list[LoggedMetrics]:
+    """The rows: the keys are those of the evaluation, and each evaluator has a separate axis of steps.
+
+    An evaluator that failed, or whose metrics are all undefined, has none. An evaluation that failed or was cancelled
+    has none at all.
+    """
+    return [
+        LoggedMetrics(
+            values=result.metrics.values,
+            step=request.step,
+            family=(request.metric_prefix + result.evaluator.label).strip("/"),
+            unix_time_ns=now_ns,
+        )
+        for result in ended.results
+        if result.problem is None and result.metrics.values
+    ]
+
 
 NEWS_SECONDS = 1.0
 """Seconds after which a call that waits for loggers looks again, without news of a commit."""

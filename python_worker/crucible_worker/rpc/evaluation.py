@@ -10,9 +10,9 @@ import grpc
 from crucible_bridge.codec.comparisons import compare_request_from_v1, evaluation_comparison_to_v1
 from crucible_bridge.codec.data import sample_to_v1
 from crucible_bridge.codec.datasets import dataset_from_v1
-from crucible_bridge.codec.evaluation import evaluate_request_from_v1, evaluator_info_to_v1
+from crucible_bridge.codec.evaluation import evaluate_request_from_v1, evaluator_info_to_v1, report_format_from_v1
 from crucible_bridge.codec.events import with_sample_result
-from crucible_bridge.codec.fields import at_least
+from crucible_bridge.codec.fields import at_least, at_most_bytes, at_most_count
 from crucible_bridge.codec.models import model_ref_from_v1
 from crucible_bridge.codec.outcomes import problem_to_v1
 from crucible_bridge.codec.plans import evaluation_plan_from_v1
@@ -27,6 +27,7 @@ from crucible_bridge.types import (
     GateResponse,
     ListRunsRequest,
     ListRunsResponse,
+    Metrics,
     PauseEvaluationRequest,
     PauseEvaluationResponse,
     RenderSampleRequest,
@@ -44,16 +45,48 @@ from crucible_worker.datasets.loading import LoadedDataset, MalformedSample
 from crucible_worker.evaluations import Evaluations
 from crucible_worker.planning.follow.follows import Follows
 from crucible_worker.planning.plans import EvaluationPlans
+from crucible_worker.reports.chosen_samples import MAX_SAMPLES
+from crucible_worker.reports.writing import ReportRequest
 from crucible_worker.rpc import registration
 from crucible_worker.rpc.methods import Context, Encoded
 from crucible_worker.rpc.offload import Offload
 from crucible_worker.rpc.orchestrator import Frames, Requests, evaluate_held
-from crucible_worker.rpc.reports import report_request
 from crucible_worker.rpc.telemetry import encoded_page
 from crucible_worker.telemetry.logging import bind_contextvars
 from crucible_worker.util.limits import WorkerLimits
 
 __all__ = ["BATCH_BYTES", "BATCH_SAMPLES", "EvaluationService"]
+
+# Decodes requests of GenerateReport.
+
+_EITHER = "evaluation_ids, run_id or metrics"
+
+
+def report_request(request: pb.GenerateReportRequest) -> ReportRequest:
+    """Decode a request.
+
+    Raises:
+        InvalidField: a field is wrong, or not one of evaluation_ids, run_id and metrics is given.
+    """
+    given = [name for name in ("evaluation_ids", "run_id", "metrics") if getattr(request, name)]
+    if not given:
+        raise InvalidField("evaluation_ids", f"is empty: give one of {_EITHER}")
+    if len(given) > 1:
+        raise InvalidField(given[1], f"is given together with {given[0]}: give only one of {_EITHER}")
+    at_least(request.max_samples, bounds.GENERATE_REPORT_REQUEST_MAX_SAMPLES_LEAST, "max_samples")
+    at_most_bytes(request.title, bounds.GENERATE_REPORT_REQUEST_TITLE_MAX_BYTES, "title")
+    at_most_count(request.metrics, bounds.GENERATE_REPORT_REQUEST_METRICS_MAX_COUNT, "metrics")
+    for key in request.metrics:
+        at_most_bytes(key, bounds.GENERATE_REPORT_REQUEST_METRICS_MAX_BYTES, "metrics")
+    return ReportRequest(
+        report_format=report_format_from_v1(request.format, "format"),
+        evaluation_ids=tuple(request.evaluation_ids),
+        run_id=request.run_id or None,
+        metrics=Metrics.of(dict(sorted(request.metrics.items()))) if request.metrics else None,
+        title=request.title,
+        max_samples=request.max_samples or MAX_SAMPLES,
+    )
+
 
 EVALUATIONS_DEFAULT, EVALUATIONS_MAX = 100, bounds.LIST_EVALUATIONS_REQUEST_PAGE_SIZE_MOST
 """Page size of ListEvaluations: the default, and the largest."""

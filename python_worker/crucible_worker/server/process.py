@@ -7,8 +7,12 @@ import contextlib
 import dataclasses
 import functools
 import os
+import resource
+import socket
+import stat
 import sys
-from collections.abc import AsyncIterator, Callable
+import threading
+from collections.abc import AsyncIterator, Callable, MutableMapping
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +23,153 @@ from crucible_worker.backends.endpoints import withdraw
 from crucible_worker.backends.tinker.services import KEY_VARIABLE
 from crucible_worker.config import Settings
 from crucible_worker.server.credentials import StartError
-from crucible_worker.server.descriptors import with_descriptors
 from crucible_worker.server.endpoint import Endpoint
 from crucible_worker.server.exit_guard import ExitGuard
-from crucible_worker.server.parent import end_with_parent
 from crucible_worker.server.parts import Build, Parts, build
-from crucible_worker.server.ready_file import remove_ready_file, write_ready_file
-from crucible_worker.server.systemd import Systemd
 from crucible_worker.server.worker import Worker
 from crucible_worker.telemetry.logging import configure_logging
+from crucible_worker.util.limits import WorkerLimits
 from crucible_worker.util.memory import collect_rarely, give_back_when_idle, keep_freed_memory
 
 __all__ = ["serve"]
+
+# Notifications to systemd about this process, for units with `Type=notify`: see sd_notify(3).
+
+ALIVE = "WATCHDOG=1"
+SEND_SECONDS = 0.5
+"""For systemd to take what it must not miss."""
+_SOCKET, _WATCHDOG_USEC, _WATCHDOG_PID = "NOTIFY_SOCKET", "WATCHDOG_USEC", "WATCHDOG_PID"
+_log = structlog.get_logger(__name__)
+
+
+class Systemd:
+    """The manager of this process, if it has one."""
+
+    def __init__(self, environment: MutableMapping[str, str]) -> None:
+        """Take its variables out of the environment: they are not for children."""
+        self._address = environment.pop(_SOCKET, "")
+        microseconds = environment.pop(_WATCHDOG_USEC, "")
+        mine = environment.pop(_WATCHDOG_PID, str(os.getpid())) == str(os.getpid())
+        self.watchdog_seconds = int(microseconds) / 1e6 if mine and microseconds.isdecimal() else None
+        """It ends a process from which it hears nothing for so long; None if it does not."""
+
+    def tell(self, state: str) -> None:
+        """Send a state, as "READY=1"; without a manager, nothing happens."""
+        if not self._address:
+            return
+        address = f"\0{self._address[1:]}" if self._address.startswith("@") else self._address
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as end:
+                end.settimeout(0.0 if state == ALIVE else SEND_SECONDS)
+                end.sendto(state.encode(), address)
+        except OSError as error:  # its queue is full, or it is gone: the worker works without it
+            _log.warning("systemd_not_told", state=state, reason=error.strerror)
+
+    async def keep_alive(self) -> None:
+        """Tell it from the event loop that the loop runs; ends at once where it does not watch."""
+        while self._address and self.watchdog_seconds:
+            self.tell(ALIVE)
+            await asyncio.sleep(self.watchdog_seconds / 2)
+
+
+# How many files and connections the process may have open at once: more than the system gives a process at first.
+
+RESERVE = 256
+"""Descriptors for all else: the journal, data sets, models and processes; without them nothing can be written."""
+
+MOST = 2**20
+"""Most descriptors that the process asks for: some libraries look through all that there may be."""
+
+
+def with_descriptors(limits: WorkerLimits) -> WorkerLimits:
+    """Raise the soft limit of open files to the hard one, and keep `RESERVE` of them from connections.
+
+    Only for a process that is a worker and nothing else. Its children inherit the limit.
+
+    Returns:
+        The limits, with fewer `max_connections` if the system does not allow as many; the log says so.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MOST if hard == resource.RLIM_INFINITY else min(hard, MOST)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        with contextlib.suppress(ValueError, OSError):  # the kernel allows fewer than the hard limit says
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    found, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if found == resource.RLIM_INFINITY or found >= limits.max_connections + RESERVE:
+        return limits
+    left = max(1, found - RESERVE)
+    structlog.get_logger("crucible_worker.server").warning(
+        "few_descriptors",
+        open_files=found,
+        max_connections=left,
+        cure=f"a limit of open files of at least {limits.max_connections + RESERVE:,}: ulimit -n, or LimitNOFILE",
+    )
+    return dataclasses.replace(limits, max_connections=left)
+
+
+# Detects the end of the parent process by the end of standard input: its pipe closes with the parent.
+
+ORPHAN_SECONDS = 1.5
+"""Seconds from the parent's end to that of this process; no caller waits any longer."""
+
+_CHUNK_BYTES = 4096
+
+
+def end_with_parent(guard: ExitGuard) -> bool:
+    """End the process when standard input ends; returns whether it is a pipe or socket, as only these show it."""
+    try:
+        mode = os.fstat(0).st_mode
+    except OSError:
+        return False
+    if not (stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)):
+        return False
+    # A thread, as the event loop may be busy; a daemon, as nothing ends its reading but the parent.
+    threading.Thread(target=_watch, args=(guard,), name="parent-watch", daemon=True).start()
+    return True
+
+
+def _watch(guard: ExitGuard) -> None:
+    while _read():
+        pass
+    guard.arm(ORPHAN_SECONDS)
+
+
+def _read() -> bool:
+    """Read what there is; False at the end, or after an error, as no more can come then."""
+    try:
+        return bool(os.read(0, _CHUNK_BYTES))
+    except OSError:
+        return False
+
+
+# The ready file: the worker's address. It exists only while the worker listens, and is never half written.
+
+
+def write_ready_file(path: Path, address: str) -> None:
+    """Write the address atomically: a reader finds the whole text or no file. It is readable as the umask says.
+
+    Raises:
+        OSError: the folder does not exist, or is not writable.
+    """
+    draft = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        made = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o666)
+        with os.fdopen(made, "w", encoding="ascii", errors="surrogateescape") as file:
+            file.write(address)
+            file.flush()
+            os.fsync(file.fileno())
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
+
+
+def remove_ready_file(path: Path, address: str) -> None:
+    """Remove the file, unless another worker has written its own in its place."""
+    with contextlib.suppress(FileNotFoundError):
+        if path.read_text(encoding="ascii", errors="surrogateescape") == address:
+            path.unlink()
+
 
 EXIT_OK, EXIT_FAILED = 0, 1
 

@@ -9,8 +9,9 @@ import asyncio
 import dataclasses
 import functools
 import importlib.metadata
+import platform
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 import grpc
@@ -20,9 +21,10 @@ from grpc_health.v1 import health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from crucible_bridge.channel import hide_poller_races
+from crucible_bridge.codec.elements import MAX_ELEMENTS
 from crucible_bridge.codec.plans import plan_from_record, plan_to_record
 from crucible_bridge.errors import BridgeError
-from crucible_bridge.types import WorkerInfo, WorkerLoad
+from crucible_bridge.types import MAX_GROUP_BYTES, MAX_MAP_ENTRIES, WorkerInfo, WorkerLoad, bounds
 from crucible_bridge.v1 import (
     evaluation_pb2,
     events_pb2,
@@ -34,8 +36,10 @@ from crucible_bridge.v1 import (
     worker_pb2,
 )
 from crucible_worker.config import Settings
+from crucible_worker.grading import choice, direct, format, patterns, pool
 from crucible_worker.grading.fanout.fanout import Fanout
 from crucible_worker.grading.fanout.graders import math_on
+from crucible_worker.grading.math import grader
 from crucible_worker.grading.pool import GradingPool
 from crucible_worker.journal.queries import Head
 from crucible_worker.journal.urls import without_password
@@ -54,7 +58,6 @@ from crucible_worker.rpc.rendering import RenderingService
 from crucible_worker.rpc.telemetry import TelemetryService
 from crucible_worker.rpc.worker import WorkerService
 from crucible_worker.server.credentials import Certificate, Credentials
-from crucible_worker.server.description import describe
 from crucible_worker.server.endpoint import Endpoint
 from crucible_worker.server.listen import bind, options
 from crucible_worker.server.parts import Build, Parts, build
@@ -65,6 +68,88 @@ if TYPE_CHECKING:
     from crucible_worker.snakepit.tools import Tools
 
 __all__ = ["EVALUATION", "EXPERIMENTS", "GRADING", "METRICS", "MODELS", "RENDERING", "TELEMETRY", "WORKER", "Worker"]
+
+# The constant part of a worker's description: collected once, as it reads the disk.
+
+_LIBRARIES = ("grpcio", "protobuf", "numpy", "sympy", "torch", "transformers", "aiohttp", "tinker")
+
+
+def describe(info: WorkerInfo, parts: Parts, settings: Settings) -> WorkerInfo:
+    """Add to `info` what does not change while the worker runs; blocks some milliseconds, imports nothing heavy."""
+    return dataclasses.replace(
+        info,
+        version=importlib.metadata.version("crucible-bridge"),
+        versions=_versions(),
+        backends=tuple(parts.backend_infos()),
+        evaluators=tuple(parts.evaluator_kinds()),
+        datasets=tuple(parts.datasets),
+        prices=settings.prices,
+        code_images=() if parts.code is None else tuple(parts.code.images),
+        limits={
+            name: float(value) for name, value in {**dataclasses.asdict(settings.limits), **fixed_limits()}.items()
+        },
+    )
+
+
+def fixed_limits() -> Mapping[str, float]:
+    """Limits that no setting changes."""
+    # Imported here: it takes some 20 ms, which the start need not spend.
+    from crucible_worker.engine.specification import MAX_OPTIONS_BYTES
+    from crucible_worker.evaluators.environments.group import MAX_GROUP_SIZE
+    from crucible_worker.evaluators.environments.options import MAX_TURNS_OF_A_ROLLOUT
+    from crucible_worker.evaluators.inspect.logs import MAX_LOG_BYTES, MAX_LOGS_BYTES
+    from crucible_worker.grading.code.grader import MAX_TESTS
+    from crucible_worker.grading.json_schema import MAX_SCHEMA_BYTES
+    from crucible_worker.grading.judge.asking import MAX_JUDGED_CHARS
+    from crucible_worker.grading.judge.rubric import MAX_CRITERIA
+    from crucible_worker.grading.math.lexer import MAX_CHARS
+    from crucible_worker.grading.math.numerals import MAX_DIGITS
+    from crucible_worker.metrics.classification import MAX_LABEL_CHARS, MAX_LABELS
+    from crucible_worker.metrics.trajectory_checks import MAX_KEYS, MAX_NAME_CHARS
+    from crucible_worker.rendering.templates import MAX_PROMPT_CHARS
+
+    return {
+        "max_answer_bytes": direct.MAX_TEXT_BYTES,
+        "max_math_chars": MAX_CHARS,
+        "max_math_digits": MAX_DIGITS,
+        "max_math_targets": grader.MAX_TARGETS,
+        "max_math_cpu_seconds": pool.SLOW_SECONDS,
+        "max_math_clock_seconds": pool.CLOCK_FACTOR * pool.SLOW_SECONDS,
+        "max_score_targets": direct.MAX_TARGETS,
+        "max_choices": choice.MAX_CHOICES,
+        "max_marks": format.MAX_MARKS,
+        "max_schema_bytes": MAX_SCHEMA_BYTES,
+        "max_pattern_chars": patterns.MAX_PATTERN_CHARS,
+        "max_code_tests": MAX_TESTS,
+        "max_group_bytes": MAX_GROUP_BYTES,
+        "max_group_size": MAX_GROUP_SIZE,
+        "max_inspect_log_bytes": MAX_LOG_BYTES,
+        "max_inspect_logs_bytes": MAX_LOGS_BYTES,
+        "max_rollout_turns": MAX_TURNS_OF_A_ROLLOUT,
+        "max_judged_chars": MAX_JUDGED_CHARS,
+        "max_rubric_criteria": MAX_CRITERIA,
+        "max_options_bytes": MAX_OPTIONS_BYTES,
+        "max_prompt_chars": MAX_PROMPT_CHARS,
+        "max_few_shot": bounds.FEW_SHOT_COUNT_MOST,
+        "max_map_entries": MAX_MAP_ENTRIES,
+        "max_request_elements": MAX_ELEMENTS,
+        "max_trajectory_keys": MAX_KEYS,
+        "max_metric_name_chars": MAX_NAME_CHARS,
+        "max_labels": MAX_LABELS,
+        "max_label_chars": MAX_LABEL_CHARS,
+    }
+
+
+def _versions() -> Mapping[str, str]:
+    """Versions of Python and of important libraries, if they are installed; none of them is imported."""
+    found = {"python": platform.python_version()}
+    for name in _LIBRARIES:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
+
 
 FOLLOW_SHARE = 0.05
 """Share of a drain's time: to leave followed runs to other workers."""

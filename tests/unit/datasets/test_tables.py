@@ -17,7 +17,7 @@ from crucible_bridge.errors import BridgeError, Cancelled, FailedPrecondition, I
 from crucible_bridge.types import ChatMessage, Conversation, Dataset, Datum, FileDataset, FileFormat, Sample
 from crucible_worker.datasets.loading import LoadedDataset, MalformedSample, load
 from crucible_worker.datasets.row_process import Fault
-from crucible_worker.datasets.tables import csv_rows, loading, reader
+from crucible_worker.datasets.tables import loading, reader
 from tests import needs
 from tests.scripted_readers import scripted_reader
 from tests.tables import rows
@@ -38,15 +38,15 @@ def records(content: bytes, folder: Path, columns: dict[str, str] | None = None)
     """The rows of a CSV file, without a child."""
     path = folder / "any.csv"
     path.write_bytes(content)
-    return list(csv_rows.csv_rows(str(path), columns or {}))
+    return list(reader.csv_rows(str(path), columns or {}))
 
 
 @pytest.fixture(autouse=True)
 def fields_as_they_were() -> Any:
     """The module's bound on fields, which the child sets for itself."""
-    before = csv_rows.csv.field_size_limit()
+    before = reader.csv.field_size_limit()
     yield
-    csv_rows.csv.field_size_limit(before)
+    reader.csv.field_size_limit(before)
 
 
 def test_a_file_of_comma_separated_values_is_read(tmp_path: Path) -> None:
@@ -197,7 +197,7 @@ def test_a_csv_file_that_cannot_be_read_says_why(
 @pytest.mark.parametrize(("beyond", "fits"), [(0, True), (1, False)])
 def test_rows_of_csv_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beyond: int, fits: bool) -> None:
     """A row may have as many bytes as a line of JSON; a quote that is left open ends there, not with the file."""
-    monkeypatch.setattr(csv_rows, "MAX_LINE_BYTES", 100)
+    monkeypatch.setattr(reader, "MAX_LINE_BYTES", 100)
     content = b'input\nx\n"' + b"a\n" * 40 + b"b" * (17 + beyond) + b'"\n'
 
     if fits:
@@ -210,7 +210,7 @@ def test_rows_of_csv_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(("count", "fits"), [(10, True), (11, False)])
 def test_columns_of_csv_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, fits: bool) -> None:
     """A file of too many columns is refused by its first row."""
-    monkeypatch.setattr(csv_rows, "MAX_COLUMNS", 10)
+    monkeypatch.setattr(reader, "MAX_COLUMNS", 10)
     content = ",".join(f"c{number}" for number in range(count)).encode()
 
     if fits:

@@ -4,8 +4,8 @@ import threading
 
 import pytest
 
-from crucible_worker.engine import priority
-from crucible_worker.engine.priority import CallPriority
+from crucible_worker.engine import preparation
+from crucible_worker.engine.preparation import CallPriority
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ class Reader:
 
 def test_reading_stands_still_while_others_go_first(way, monkeypatch):
     """Not a line is read before the last of them is done."""
-    monkeypatch.setattr(priority, "YIELD_SECONDS", 60.0)
+    monkeypatch.setattr(preparation, "YIELD_SECONDS", 60.0)
     reader = Reader(way, 1000)
     with way.taken():
         with way.taken():
@@ -45,7 +45,7 @@ def test_reading_stands_still_while_others_go_first(way, monkeypatch):
 
 def test_reading_goes_on_however_many_go_first(way, monkeypatch):
     """It stands still for a bounded time, then goes on for as long."""
-    monkeypatch.setattr(priority, "YIELD_SECONDS", 0.01)
+    monkeypatch.setattr(preparation, "YIELD_SECONDS", 0.01)
     reader = Reader(way, 1000)
     with way.taken():
         reader.thread.start()

@@ -30,9 +30,7 @@ from crucible_worker.journal import queries
 from crucible_worker.journal.owned import OwnersJournal
 from crucible_worker.journal.postgres import connections, looking, store
 from crucible_worker.journal.postgres.dialect import Dialect
-from crucible_worker.journal.postgres.sessions import Session
-from crucible_worker.journal.postgres.store import without_password
-from crucible_worker.journal.postgres.writing import PostgresWriting
+from crucible_worker.journal.postgres.store import PostgresWriting, Session, without_password
 from crucible_worker.journal.schema import SCHEMA
 from tests.postgres_server import running_server
 from tests.unit.journal.journals import append, claim, event, open_journal

@@ -9,8 +9,8 @@ import pytest
 from crucible_bridge.errors import InvalidField, Unavailable
 from crucible_worker.journal import queries, sqlite
 from crucible_worker.journal.copies import read_marks
-from crucible_worker.journal.mark import JournalMark
 from crucible_worker.journal.schema import JOURNAL_FILE, connect
+from crucible_worker.journal.sqlite import JournalMark
 from crucible_worker.journal.transaction import ROWS_TOGETHER
 from crucible_worker.journal.unavailable import JournalUnavailable
 from crucible_worker.journal.writer import MAX_BATCH

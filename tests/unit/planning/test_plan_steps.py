@@ -18,7 +18,7 @@ from crucible_bridge.types import (
     Sample,
     SamplingParams,
 )
-from crucible_worker.planning.plan_steps import (
+from crucible_worker.planning.plans import (
     StepEvaluation,
     due_parts,
     evaluations_at,

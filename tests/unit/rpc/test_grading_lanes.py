@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
-from crucible_worker.rpc import grading_lanes
-from crucible_worker.rpc.grading_lanes import LARGE_REQUEST_BYTES, Lanes
+from crucible_worker.rpc import grading
+from crucible_worker.rpc.grading import LARGE_REQUEST_BYTES, Lanes
 
 LARGE = bytes(LARGE_REQUEST_BYTES)
 
@@ -18,7 +18,7 @@ LARGE = bytes(LARGE_REQUEST_BYTES)
 @pytest.fixture
 async def lanes(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Lanes]:
     """Its slices have one item."""
-    monkeypatch.setattr(grading_lanes, "SLICE_SECONDS", 0.0)
+    monkeypatch.setattr(grading, "SLICE_SECONDS", 0.0)
     lanes = Lanes()
     yield lanes
     lanes.close()

@@ -11,7 +11,7 @@ from tests.tables import rows
 PROGRAM = """
 import json, resource, sys
 from crucible_worker.util.limits import WorkerLimits
-from crucible_worker.server.descriptors import with_descriptors
+from crucible_worker.server.process import with_descriptors
 resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), int(sys.argv[2])))
 limits = with_descriptors(WorkerLimits(max_connections=300))
 print(json.dumps([limits.max_connections, *resource.getrlimit(resource.RLIMIT_NOFILE)]))

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import importlib.resources
 import os
 import re
 import socket
+import threading
 import time
 import uuid
 from collections.abc import Callable
@@ -13,25 +16,472 @@ from pathlib import Path
 from typing import Any, LiteralString
 
 import psycopg
+import structlog
+from psycopg import errors
 from psycopg.conninfo import conninfo_to_dict
 
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
-from crucible_worker.journal.postgres.connections import SCHEMA_NAME, PostgresReader, connect
+from crucible_worker.journal.news import News
+from crucible_worker.journal.postgres.connections import (
+    LEASE,
+    LOCK_WAIT,
+    PATIENCE_SECONDS,
+    RESTART_LEASE,
+    SCHEMA_NAME,
+    SETTINGS,
+    PostgresReader,
+    Statements,
+    connect,
+    is_lost,
+    parameters,
+)
 from crucible_worker.journal.postgres.dialect import Dialect
-from crucible_worker.journal.postgres.leases import Leases
-from crucible_worker.journal.postgres.listening import PostgresGlance
-from crucible_worker.journal.postgres.place import recognize
-from crucible_worker.journal.postgres.sessions import LIVES, Session
-from crucible_worker.journal.postgres.writing import PostgresWriting
-from crucible_worker.journal.queries import Head, JournalDamaged, head
+from crucible_worker.journal.queries import Head, JournalDamaged, Reads, head
 from crucible_worker.journal.store import Submit
 from crucible_worker.journal.transaction import Transaction
+from crucible_worker.journal.unavailable import OwnershipLost
 from crucible_worker.journal.urls import without_password
 from crucible_worker.util.background import Background
 from crucible_worker.util.private_files import make_private_folder
 
 __all__ = ["MIGRATE_WAIT", "PostgresStore", "newest_version", "prepare", "refuse_unfit", "refuse_unreadable"]
+
+# The session of a worker in a PostgreSQL journal: what it owns, it owns as long as its session lives.
+#
+# A session is a row with a lease, and an advisory lock of the writer's connection. It lives until its lease is over by
+# the server's clock, or until its connection is gone, which shows at once that a worker was killed. Whoever relies on
+# its death removes the row, under the lock of the log's head. Every transaction of a worker begins with a statement
+# that finds its row there and renews the lease. So a worker that was stopped, and wakes up, writes nothing for what it
+# owned: the number of its session is the token, and it gets another one.
+#
+# A server that has just been started knows no connections: then every session lives until its worker has had the time
+# to come back, which counts from the server's start and so contains its recovery.
+
+_LOCKED: LiteralString = """EXISTS (SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND granted
+             AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
+             AND objid = sessions.session::oid)"""
+LIVES: LiteralString = f"""CASE WHEN server_started = pg_postmaster_start_time()
+                 THEN expires > clock_timestamp() AND {_LOCKED}
+                 ELSE pg_postmaster_start_time() > clock_timestamp() - interval '{RESTART_LEASE}' END"""
+"""Whether the session of a row lives."""
+_LOCK_CLASS = 0x43425247
+"""The first number of the sessions' advisory locks."""
+
+
+class Session:
+    """The session of one worker; used by the writer's thread, but for `token`."""
+
+    def __init__(self, worker: str) -> None:
+        """For a worker, named for people."""
+        self._worker = worker
+        self.token = 0
+        """The number of the present session; 0 before the first transaction."""
+        self._locked_by: psycopg.Connection[Any] | None = None
+
+    def renew(self, connection: psycopg.Connection[Any]) -> str:
+        """Renew the lease, or begin another session, inside a transaction; returns the transaction's id."""
+        row = connection.execute(
+            f"""UPDATE sessions SET expires = clock_timestamp() + interval '{LEASE}',
+                server_started = pg_postmaster_start_time() WHERE session = %s
+                RETURNING pg_current_xact_id()::text""",
+            (self.token,),
+        ).fetchone()
+        if row is None:
+            self.token, transaction = connection.execute(
+                f"""INSERT INTO sessions (worker, expires, server_started) VALUES (
+                    %s, clock_timestamp() + interval '{LEASE}', pg_postmaster_start_time())
+                    RETURNING session, pg_current_xact_id()::text""",
+                (self._worker,),
+            ).fetchone() or (0, "")
+            self._locked_by = None
+        else:
+            (transaction,) = row
+        if self._locked_by is not connection:
+            # Of the connection, not of the transaction. An older connection of this worker may have it still.
+            connection.execute("SELECT pg_advisory_unlock_all()")
+            connection.execute("SELECT pg_advisory_lock_shared(%s, %s)", (_LOCK_CLASS, self.token))
+            self._locked_by = connection
+        return transaction
+
+    def end(self, connection: psycopg.Connection[Any]) -> None:
+        """Remove the session, and with it what it owns."""
+        connection.execute("DELETE FROM sessions WHERE session = %s", (self.token,))
+
+
+# How workers detect that a PostgreSQL journal is a restored backup: then its log gets a new identity.
+#
+# The journal records which server it is in, that server's timeline and the database. A backup that is restored gets
+# another database, another server, or, after a recovery to a point in time, another timeline. So does a standby that is
+# promoted. After a false alarm, subscribers get OTHER_LOG and read the log from its beginning; no evaluation changes.
+
+_HERE = """SELECT system_identifier, timeline_id::bigint, pg_database.oid::bigint
+           FROM pg_control_system(), pg_control_checkpoint(), pg_database WHERE datname = current_database()"""
+
+
+def recognize(connection: psycopg.Connection[Any], through: int) -> None:
+    """Give the log a new identity if the journal is a copy or was set back; remember where it is.
+
+    Args:
+        connection: to the journal, outside of a transaction.
+        through: the last sequence that this worker has committed or read; 0 if none.
+    """
+    here = connection.execute(_HERE).fetchone()
+    if _is_recognized(connection, here, through):
+        return
+    with connection.transaction():
+        connection.execute("SELECT 1 FROM head FOR UPDATE")
+        if _is_recognized(connection, here, through):
+            return
+        known = connection.execute("SELECT 1 FROM journal_place").fetchone()
+        if known is not None:
+            log_id = uuid.uuid4().hex
+            connection.execute("UPDATE head SET log_id = %s", (log_id,))
+            _log.warning("journal_is_a_copy", reason="it was restored: its log has a new identity", log_id=log_id)
+        connection.execute("DELETE FROM journal_place")
+        connection.execute("INSERT INTO journal_place VALUES (1, %s, %s, %s)", here)
+
+
+def _is_recognized(connection: psycopg.Connection[Any], here: Any, through: int) -> bool:
+    place = connection.execute("SELECT server, timeline, database FROM journal_place").fetchone()
+    (sequence,) = connection.execute("SELECT sequence FROM head").fetchone() or (0,)
+    return place == here and sequence >= through
+
+
+# The connection of a worker that writes to a PostgreSQL journal.
+#
+# Every transaction first locks the row of the log's head, until it is committed. So transactions of all workers follow
+# each other, sequences have no gaps, and none is visible before a lower one.
+#
+# When the connection is lost, a batch is applied again on another one, for `PATIENCE_SECONDS`. When it was lost during
+# the commit, the server is asked what became of the transaction.
+
+PAUSE_SECONDS = 0.05
+"""Seconds between two tries to connect."""
+CHANNEL: LiteralString = "crucible_journal"
+"""The channel of the news."""
+
+_NOTIFY = f"SELECT pg_notify('{CHANNEL}', log_id || ' ' || sequence || ' ' || oldest) FROM head"
+
+
+class PostgresWriting:
+    """See `crucible_worker.journal.store.Writing`."""
+
+    def __init__(self, url: str, dialect: Dialect, session: Session) -> None:
+        """Connect with the first transaction."""
+        self._url, self._dialect, self._session = url, dialect, session
+        self._connection: psycopg.Connection[Any] | None = None
+        self._statements: Statements | None = None
+        self._transaction = ""
+        self._through = 0
+        self._failing_since: float | None = None
+        self._undone = False  # a commit met a lost connection, and the server has not got it
+        self._ending = threading.Event()
+
+    @property
+    def source(self) -> Statements:
+        """Runs the statements of the transaction."""
+        assert self._statements is not None, "no transaction has begun"
+        return self._statements
+
+    def begin(self) -> Head:
+        """Begin a transaction in which no other worker writes; returns the log as committed."""
+        connection = self._connection or self._connect()
+        connection.execute("BEGIN")
+        connection.execute("SELECT 1 FROM head FOR UPDATE")
+        self._transaction = self._session.renew(connection)
+        self.source.changes = 0
+        return head(self.source)
+
+    def commit(self, before: int, sequence: int) -> None:
+        """Commit, with the log's last sequences before and after the transaction."""
+        connection, source = self._connection, self.source
+        assert connection is not None
+        if sequence != before:
+            source.execute("UPDATE head SET sequence = ?", (sequence,))
+        if source.changes:
+            connection.execute(_NOTIFY)
+        try:
+            connection.execute("COMMIT")
+        except psycopg.OperationalError as error:
+            if not is_lost(error, connection):
+                raise
+            if not self._was_committed():
+                self._undone = True
+                raise
+        if self._failing_since is not None:
+            _log.info("database_back", seconds=round(time.monotonic() - self._failing_since, 1))
+        self._failing_since, self._through = None, sequence
+
+    def roll_back(self) -> None:
+        """Undo the transaction, if there is one."""
+        if self._connection is None:
+            return
+        try:
+            if not self._connection.closed:
+                self._connection.execute("ROLLBACK")
+        except psycopg.Error as error:
+            if not is_lost(error, self._connection):  # else `recovers` logs it
+                _log.warning("rollback_failed", reason=str(error).strip())
+        if self._connection.closed:
+            self._connection = None
+
+    def recovers(self, error: Exception) -> bool:
+        """Whether a batch may be applied again, after a pause: the connection was lost, and not for too long."""
+        if isinstance(error, errors.TransactionResolutionUnknown):  # it may stand already
+            return False
+        undone, self._undone = self._undone, False
+        if not isinstance(error, psycopg.Error) or not (undone or is_lost(error, self._connection)):
+            return False
+        if self._failing_since is None:
+            self._failing_since = time.monotonic()
+            _log.warning("database_lost", reason=str(error).strip(), at_most_seconds=PATIENCE_SECONDS)
+        if time.monotonic() - self._failing_since > PATIENCE_SECONDS:
+            return False
+        return not self._ending.wait(PAUSE_SECONDS)
+
+    def hurry(self) -> None:
+        """Wait for the database no longer: the worker ends."""
+        self._ending.set()
+
+    def close(self) -> None:
+        """End the session, and close the connection."""
+        try:
+            if self._connection is not None:
+                self._session.end(self._connection)
+                self._connection.close()
+        except psycopg.Error as error:
+            _log.warning("session_not_ended", reason=str(error).strip())
+
+    def _connect(self) -> psycopg.Connection[Any]:
+        connection = connect(self._url)
+        try:
+            # A worker that is stopped in the middle of a transaction keeps the others from writing for so long.
+            connection.execute(f"SET idle_in_transaction_session_timeout = '{LEASE}'")
+            connection.execute(f"SET lock_timeout = '{LOCK_WAIT}'")
+            recognize(connection, self._through)
+        except psycopg.Error:
+            connection.close()
+            raise
+        self._connection, self._statements = connection, Statements(connection, self._dialect)
+        return connection
+
+    def _was_committed(self) -> bool:
+        """What became of the last transaction: asks until the database is back and knows it."""
+        lost, self._connection = self._transaction, None
+        until = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                connection = self._connection or self._connect()
+                (status,) = connection.execute("SELECT pg_xact_status(%s::xid8)", (lost,)).fetchone() or ("",)
+                if status != "in progress":
+                    return status == "committed"
+            except psycopg.OperationalError:
+                if self._connection is not None and self._connection.closed:
+                    self._connection = None
+            if time.monotonic() > until or self._ending.wait(PAUSE_SECONDS):
+                raise errors.TransactionResolutionUnknown("whether a transaction was committed is unknown")
+
+
+# Which worker owns what, in a PostgreSQL journal; see `sessions`.
+
+RELEASE_SECONDS = 0.5
+"""Seconds between two tries to release what could not be released while the database was away."""
+
+
+class Leases:
+    """What one worker owns of one kind; see `crucible_worker.journal.store.Owners`."""
+
+    def __init__(self, kind: str, session: Session, submit: Submit, read: Callable[..., Any]) -> None:
+        """Own nothing yet.
+
+        Args:
+            kind: what is owned.
+            session: the worker's.
+            submit: applies a function in the next transaction.
+            read: applies a function to a connection that reads.
+        """
+        self._kind, self._session, self._submit, self._read = kind, session, submit, read
+        self._loop = asyncio.get_running_loop()
+        self._held: dict[int, int] = {}
+        self._guard = threading.Lock()
+        self._closed = False
+
+    def acquire(self, number: int, transaction: Transaction) -> bool:
+        """Become the owner, inside a transaction; False if any worker is, this one included."""
+        if not self.is_free(number, transaction):
+            return False
+        token = self._session.token
+        transaction.execute("INSERT OR REPLACE INTO owners VALUES (?, ?, ?)", (self._kind, number, token))
+        with self._guard:
+            self._held[number] = token
+        transaction.if_undone(lambda: self._drop(number))
+        return True
+
+    def is_free(self, number: int, transaction: Transaction) -> bool:
+        """Whether no worker is the owner; removes the session of an owner that is dead."""
+        found = _owner(transaction, self._kind, number)
+        if found is None:
+            return True
+        session, lives = found
+        if not lives:
+            transaction.execute("DELETE FROM sessions WHERE session = ?", (session,))
+            _log.info("session_ended", session=session, reason="its lease is over, or its connection is gone")
+        return not lives
+
+    async def take(self, number: int) -> bool:
+        """As `acquire`, outside of a transaction."""
+        return await self._submit(lambda transaction: self.acquire(number, transaction))
+
+    async def looks_free(self, number: int) -> bool:
+        """Whether no worker seems to be the owner."""
+        found = await self._read(_owner, self._kind, number)
+        return found is None or not found[1]
+
+    def check(self, number: int, transaction: Transaction) -> None:
+        """Refuse to write for what this worker owns no longer."""
+        with self._guard:
+            token = self._held.get(number)
+        if token != self._session.token:
+            raise OwnershipLost()
+
+    async def confirm(self, number: int) -> None:
+        """As `check`, outside of a transaction."""
+        await self._submit(lambda transaction: self.check(number, transaction))
+
+    def release(self, number: int) -> None:
+        """Be no longer the owner, as soon as the database can be told; does nothing if this worker is not."""
+        token = self._forget(number)
+        if token is not None:
+            self._tell(number, token)
+
+    def release_in(self, transaction: Transaction, number: int) -> None:
+        """Be no longer the owner from the commit of a transaction on."""
+        self._remove(transaction, number, self._session.token)
+        transaction.after_commit(lambda: self._drop(number))
+
+    def close(self) -> None:
+        """Own nothing any more: the session ends with the writer."""
+        self._closed = True
+
+    def _forget(self, number: int) -> int | None:
+        with self._guard:
+            return self._held.pop(number, None)
+
+    def _drop(self, number: int) -> None:
+        self._forget(number)
+
+    def _tell(self, number: int, token: int) -> None:
+        if not self._closed:
+            told = self._submit(lambda transaction: self._remove(transaction, number, token))
+            told.add_done_callback(lambda future: self._told(future, number, token))
+
+    def _told(self, future: asyncio.Future[None], number: int, token: int) -> None:
+        if not future.cancelled() and future.exception() is not None:
+            self._loop.call_later(RELEASE_SECONDS, self._tell, number, token)
+
+    def _remove(self, transaction: Transaction, number: int, token: int) -> None:
+        sql = "DELETE FROM owners WHERE kind = ? AND number = ? AND session = ?"
+        transaction.execute(sql, (self._kind, number, token))
+
+
+def _owner(source: Reads, kind: str, number: int) -> tuple[int, bool] | None:
+    """The session that owns something, and whether it lives."""
+    sql = f"SELECT session, {LIVES} FROM owners JOIN sessions USING (session) WHERE kind = ? AND number = ?"
+    return source.execute(sql, (kind, number)).fetchone()
+
+
+# News of a PostgreSQL journal: the server notifies every worker of each commit, with the log's last sequence.
+
+RECONNECT_SECONDS = 0.2
+"""Seconds between two tries to listen again."""
+
+_log = structlog.get_logger(__name__)
+
+
+class PostgresGlance:
+    """See `crucible_worker.journal.store.Glance`; used in the event loop in which it is made."""
+
+    def __init__(self, url: str, log: Head, background: Background) -> None:
+        """Listen from now on; `log` is the log as it was just now."""
+        self._url, self._log = url, log
+        self._lost, self._lost_at = "", 0.0
+        self._heard_again = asyncio.Event()
+        self.news = News()
+        self._task = background.keep("journal-news", self._listen)
+
+    def head(self) -> Head:
+        """The log, as far as this worker has heard.
+
+        Raises:
+            psycopg.OperationalError: nothing was heard for too long.
+        """
+        if self._lost and self._patience_left() <= 0:
+            raise psycopg.OperationalError(self._lost)
+        return self._log
+
+    async def returns(self) -> bool:
+        """Wait until the database is there, if it is not; False if it is away for too long."""
+        if not self._lost:
+            return True
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(max(0.0, self._patience_left())):
+                await self._heard_again.wait()
+        return not self._lost
+
+    def _patience_left(self) -> float:
+        return self._lost_at + PATIENCE_SECONDS - time.monotonic()
+
+    def committed(self, sequence: int) -> None:
+        """This worker has committed."""
+        self._hear(Head(self._log.log_id, sequence, self._log.oldest))
+        self.news.publish()
+
+    async def aclose(self) -> None:
+        """End the news, and what waits for the database."""
+        self._heard_again.set()
+        self._task.cancel()
+        await asyncio.wait([self._task])
+        self.news.close()
+
+    async def _listen(self) -> None:
+        while True:
+            try:
+                await self._heard()
+            except (psycopg.Error, OSError) as error:
+                reason = str(error).strip() or type(error).__name__
+                if not self._lost:
+                    _log.warning("news_lost", reason=reason)
+                    self._lost_at = time.monotonic()
+                    self._heard_again.clear()
+                self._lost = reason
+            await asyncio.sleep(RECONNECT_SECONDS)
+
+    async def _heard(self) -> None:
+        """Listen as long as the connection lasts."""
+        async with await psycopg.AsyncConnection.connect(
+            self._url, autocommit=True, **parameters(self._url)
+        ) as connection:
+            await connection.execute(SETTINGS)
+            await connection.execute(f"LISTEN {CHANNEL}")
+            row = await (await connection.execute("SELECT log_id, sequence, oldest FROM head")).fetchone()
+            if row is not None:
+                self._hear(Head(*row))
+            if self._lost:
+                _log.info("news_again", seconds=round(time.monotonic() - self._lost_at, 1))
+            self._lost = ""
+            self._heard_again.set()
+            self.news.publish()
+            async for note in connection.notifies():
+                log_id, sequence, oldest = note.payload.split(" ")
+                self._hear(Head(log_id, int(sequence), int(oldest)))
+                self.news.publish()
+
+    def _hear(self, log: Head) -> None:
+        """Notes may come after what this worker has committed meanwhile: the log never gets shorter by them."""
+        if log.log_id != self._log.log_id or log.sequence >= self._log.sequence:
+            self._log = log
+
 
 MIGRATE_WAIT: LiteralString = "60 s"
 """How long a worker waits for another one that creates or upgrades the journal."""

@@ -12,9 +12,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import json
 import os
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -31,13 +32,107 @@ from crucible_worker.planning.follow import events
 from crucible_worker.planning.follow.checkpoints import Checkpoint, Looked, Lookout, Naming, Unfinished
 from crucible_worker.planning.follow.holding import GivenUp, Vanished, changed, hold, left, recovered, release
 from crucible_worker.planning.follow.models import NoBaseModel, model_of
-from crucible_worker.planning.follow.policies import chosen
-from crucible_worker.planning.follow.released import Markers
+from crucible_worker.planning.follow.places import RELEASED_SUFFIX, folder_name, hold_name
 from crucible_worker.planning.follow.unnamed import unnamed
 from crucible_worker.planning.follow_records import FollowRecords
 from crucible_worker.planning.plans import TOUCH_SECONDS, EvaluationPlans
+from crucible_worker.util.private_files import FILE_MODE, make_private_folder
 
 __all__ = ["MAX_COPY_BYTES", "POLL_SECONDS", "Following"]
+
+# Where checkpoints of a run are held, and the files that say which of them were released.
+
+
+class Markers:
+    """The folders of one run. Every method touches files."""
+
+    def __init__(self, state_dir: Path, row: FollowRow) -> None:
+        self._row = row
+        name = folder_name(row.run_id)
+        self.hold_folder = Path(row.hold_folder) / hold_name(row.run_id, state_dir)
+        """Where its checkpoints are held: two runs, or workers of two journals, may follow one directory."""
+        self._released = state_dir / "released" / name
+
+    def write(self, checkpoint: CheckpointRow) -> None:
+        """Say that a checkpoint was released: in the state directory, and in the checkpoint if the run wants that.
+
+        A file that cannot be written is a warning: the event says the same.
+        """
+        content = json.dumps({"run_id": self._row.run_id, "name": checkpoint.name, "step": checkpoint.step}) + "\n"
+        try:
+            make_private_folder(self._released)
+            _put(self._released / f"{checkpoint.name}{RELEASED_SUFFIX}", content, FILE_MODE)
+        except OSError as error:
+            _log.warning("released_not_marked", checkpoint=checkpoint.name, reason=str(error))
+        if self._row.mark:
+            try:
+                _put(self._folder_of(checkpoint) / RELEASED_SUFFIX, content, 0o666)  # for the trainer, by its umask
+            except FileNotFoundError:
+                return  # the trainer has deleted it meanwhile
+            except OSError as error:
+                _log.warning("released_not_marked", checkpoint=checkpoint.name, reason=str(error))
+
+    def remove(self, checkpoint: CheckpointRow) -> None:
+        """Remove the files of an older checkpoint of this name."""
+        with contextlib.suppress(OSError):
+            (self._released / f"{checkpoint.name}{RELEASED_SUFFIX}").unlink(missing_ok=True)
+        if self._row.mark:
+            with contextlib.suppress(OSError):
+                (self._folder_of(checkpoint) / RELEASED_SUFFIX).unlink(missing_ok=True)
+
+    def tidy(self) -> None:
+        """Remove the folders of held checkpoints, unless something is in them."""
+        for folder in (self.hold_folder, self.hold_folder.parent):
+            with contextlib.suppress(OSError):
+                folder.rmdir()
+
+    def _folder_of(self, checkpoint: CheckpointRow) -> Path:
+        """The checkpoint's own folder.
+
+        Raises:
+            OSError: a link has taken its place, and leads anywhere.
+        """
+        folder = Path(checkpoint.source)
+        if folder.resolve() != folder or not folder.is_relative_to(self._row.directory):
+            raise OSError(f"{folder} leads out of the followed folder")
+        return folder
+
+
+def _put(path: Path, content: str, mode: int) -> None:
+    """Write a file that appears whole."""
+    part = path.with_name(f"{path.name}.part")
+    part.unlink(missing_ok=True)  # a link of this name would be written through
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode), "w") as file:
+        file.write(content)
+    os.replace(part, path)
+
+
+# Which of the checkpoints that are whole are evaluated.
+
+
+def chosen(
+    policy: FollowPolicy, every: int, new: Sequence[Checkpoint], *, before: int, latest: int | None
+) -> Iterator[tuple[Checkpoint, str]]:
+    """Each new checkpoint with the reason to skip it; an empty reason if it is evaluated.
+
+    Args:
+        policy: the policy.
+        every: of the policy EVERY: checkpoints for each evaluated one.
+        new: checkpoints that were not seen before, by step.
+        before: how many were seen before.
+        latest: the latest step that was taken before; None if none was.
+    """
+    newest = max((checkpoint.step for checkpoint in new), default=0)
+    for index, checkpoint in enumerate(new, before):
+        reason = ""
+        if policy is FollowPolicy.EVERY and index % every:
+            reason = f"the policy evaluates one of {every} checkpoints"
+        elif policy is FollowPolicy.LATEST and checkpoint is not new[-1]:
+            reason = f"the policy evaluates the latest checkpoint, and there is one of step {newest}"
+        elif policy is FollowPolicy.LATEST and latest is not None and checkpoint.step < latest:
+            reason = f"the policy evaluates the latest checkpoint, and one of step {latest} was found before"
+        yield checkpoint, reason
+
 
 POLL_SECONDS = 0.5
 """Seconds between two looks at the directory."""

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from crucible_bridge.types import FollowPolicy
 from crucible_worker.planning.follow.checkpoints import Checkpoint
-from crucible_worker.planning.follow.policies import chosen
+from crucible_worker.planning.follow.following import chosen
 
 
 def _new(steps: list[int]) -> list[Checkpoint]:
