@@ -15,7 +15,7 @@ from crucible_bridge.errors import Code, ResourceExhausted
 from crucible_bridge.v1 import metrics_pb2 as pb
 from crucible_bridge.v1 import metrics_pb2_grpc
 from crucible_worker.metrics.pass_at_k import MAX_KS, MAX_SAMPLES_PER_PROBLEM, pass_at_k
-from crucible_worker.rpc import metrics
+from crucible_worker.rpc import metrics as service
 from crucible_worker.testing import run_worker
 from crucible_worker.util.limits import MIN_MESSAGE_BYTES, WorkerLimits
 from tests.service.metrics_kit import CALLS, COLUMNS, datum, put, tensor
@@ -78,7 +78,7 @@ async def test_pass_at_k_is_a_threads_where_it_takes_long(monkeypatch: pytest.Mo
         names.append(threading.current_thread().name)
         return pass_at_k(*arguments)
 
-    monkeypatch.setattr(metrics, "pass_at_k", noted)
+    monkeypatch.setattr(service, "pass_at_k", noted)
     samples = [MAX_SAMPLES_PER_PROBLEM] * 3
     async with run_worker({}) as worker:
         metrics = await worker.bridge.metrics.compute_pass_at_k(samples, [7_000] * 3, ks)
