@@ -283,7 +283,7 @@ class PostgresWriting:
                 raise errors.TransactionResolutionUnknown("whether a transaction was committed is unknown")
 
 
-# Which worker owns what, in a PostgreSQL journal; see `sessions`.
+# Which worker owns what, in a PostgreSQL journal: what its session owns, as said above.
 
 RELEASE_SECONDS = 0.5
 """Seconds between two tries to release what could not be released while the database was away."""
