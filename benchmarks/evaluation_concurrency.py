@@ -1,5 +1,7 @@
 """200 samples on a backend with 100 ms latency: the worker against the serial loop of a custom evaluator.
 
+Then, without a baseline, how many samples a second one worker runs with so many at work, and its CPU for each.
+
 The serial loop is the shape of tinker-cookbook's CustomEvaluator: `for datum in data: await client.sample(...)`, graded
 one after the other, in process, with no journal and no events. Ours is the whole remote call: request, data set,
 journal, events, reply. Both query the same scripted model.
@@ -21,6 +23,8 @@ from crucible_worker.testing import RunningWorker, ScriptedModel, run_worker
 SAMPLES, LATENCY_SECONDS = 200, 0.1
 CLAIMS = {64: (45.0, 50), 100: (80.0, 100)}
 """By concurrency: the claimed speed-up over the serial loop, and the possible one."""
+IN_FLIGHT = {1: 30, 32: 1_000, 256: 8_000, 1_024: 20_000}
+"""By concurrency: samples whose rate is measured."""
 
 
 async def main() -> None:
@@ -29,11 +33,18 @@ async def main() -> None:
     model = ScriptedModel(answer=lambda prompt: "42", latency=LATENCY_SECONDS)
     serial: list[float] = []
     ours: dict[int, list[float]] = {concurrency: [] for concurrency in CLAIMS}
+    rates: dict[int, list[float]] = {concurrency: [] for concurrency in IN_FLIGHT}
+    costs: dict[int, list[float]] = {concurrency: [] for concurrency in IN_FLIGHT}
     async with run_worker({"scripted": model}) as worker:
         await remote(worker, "warm-up", 100)
         for run in range(options.runs):
             for concurrency, times in ours.items():
                 times.append(await remote(worker, f"{concurrency}-{run}", concurrency))
+            for concurrency, samples in IN_FLIGHT.items():
+                cpu = time.process_time()
+                seconds = await remote(worker, f"in-flight-{concurrency}-{run}", concurrency, samples)
+                rates[concurrency].append(samples / seconds)
+                costs[concurrency].append((time.process_time() - cpu) * 1e3 / samples)
             # The serial loop takes 20 s and hardly varies: once is enough for its side of the pair.
             if not serial:
                 serial.append(await one_by_one(model))
@@ -49,19 +60,24 @@ async def main() -> None:
                 claim=">= {:g}x, of {}x possible".format(*CLAIMS[concurrency]),
             )
             for concurrency, times in ours.items()
+        ]
+        + [
+            Claim(name=f"{what}, {concurrency:,} at work", ours=figures[concurrency], unit=unit, claim="no promise")
+            for concurrency in IN_FLIGHT
+            for what, figures, unit in (("samples a second", rates, "samples/s"), ("CPU of a sample", costs, "ms"))
         ],
         as_json=options.json,
     )
 
 
-async def remote(worker: RunningWorker, evaluation_id: str, concurrency: int) -> float:
+async def remote(worker: RunningWorker, evaluation_id: str, concurrency: int, samples: int = SAMPLES) -> float:
     """Seconds of one evaluation through the worker."""
     started = time.perf_counter()
     evaluation = await worker.bridge.evaluation.evaluate(
         evaluation_id=evaluation_id,
         model="embedded:scripted",
         evaluators=["accuracy"],
-        dataset=[Sample(input=f"{index}*7=", targets=("42",)) for index in range(SAMPLES)],
+        dataset=[Sample(input=f"{index}*7=", targets=("42",)) for index in range(samples)],
         sampling=SamplingParams(max_tokens=4),
         limits=Limits(concurrency=concurrency),
     )

@@ -8,12 +8,15 @@ measured. There is no promise: it says what another worker costs the others.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import multiprocessing
+import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from _pool import server
 from _report import Claim, arguments, report
 
 from crucible_bridge.codec.events import event_to_record
@@ -68,6 +71,20 @@ def rate(url: str | None, writers: int) -> float:
         start_at = time.time() + 5.0
         ends = pool.starmap(write, [(folder, url, start_at)] * writers, chunksize=1)
         return writers * (EVENTS // TOGETHER) * TOGETHER / (max(ends) - start_at)
+
+
+@contextlib.contextmanager
+def server() -> Iterator[Any | None]:
+    """A PostgreSQL server with its defaults; None where the machine has none."""
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    from tests.postgres_server import running_server
+
+    with contextlib.ExitStack() as running:
+        try:
+            yield running.enter_context(running_server(durable=True))
+        except LookupError as error:
+            print(error, file=sys.stderr)
+            yield None
 
 
 def main() -> None:

@@ -40,7 +40,6 @@ from crucible_worker.engine.admission import Admission, draining_error
 from crucible_worker.engine.caller_models import CallerConnection, connect_caller
 from crucible_worker.engine.controls import Control, set_concurrency, set_paused
 from crucible_worker.engine.evaluation_owners import EvaluationOwners
-from crucible_worker.engine.helping import Helpers
 from crucible_worker.engine.log_files import LogFiles
 from crucible_worker.engine.phases import Phase
 from crucible_worker.engine.preparation import Sources
@@ -111,7 +110,6 @@ class Evaluations:
         sources: Sources,
         limits: WorkerLimits,
         experiments: Experiments,
-        share_work: bool = False,
     ) -> None:
         """See `open`."""
         self.experiments = experiments
@@ -141,20 +139,6 @@ class Evaluations:
             self.worker_id,
             spending=self.spending,
             loggers=experiments,
-            share=share_work,
-        )
-        admission = self._admission
-        self._helpers = Helpers(
-            journal,
-            locks,
-            admission.preparer,
-            turns=admission.turns,
-            limits=limits,
-            worker_id=self.worker_id,
-            leads=lambda number: admission.attempt(number) is not None,
-            wanted=lambda: admission.waits,
-            lead=admission.lead,
-            count=self.spending.count,
         )
         self._html_turn = asyncio.Lock()
         self.background = journal.background
@@ -178,7 +162,6 @@ class Evaluations:
         model_roots: Sequence[Path] = (),
         log_to: Sequence[str] = (),
         feed_all: bool = True,
-        share_work: bool = False,
         resume_interrupted: bool = False,
     ) -> Evaluations:
         """Open the journal of a state directory, and record the interruption of evaluations whose owner has died.
@@ -193,7 +176,6 @@ class Evaluations:
             model_roots: folders of local models: the file BEST of a plan is written below one of them.
             log_to: loggers of evaluations and experiments that name none; checked.
             feed_all: feed the loggers of all experiments of the journal, not only of those that are logged to here.
-            share_work: let other workers run parts of large evaluations, and run parts of theirs.
             resume_interrupted: resume evaluations without a call for them, as far as that can be done here.
 
         Raises:
@@ -201,14 +183,12 @@ class Evaluations:
         """
         journal = await Journal.open(state_dir, encode_event, url=journal_url)
         experiments = Experiments(journal, limits, log_to=log_to, feed_all=feed_all)
-        evaluations = cls(journal, EvaluationOwners(journal), sources, limits, experiments, share_work)
+        evaluations = cls(journal, EvaluationOwners(journal), sources, limits, experiments)
         if log_dir is not None:
             evaluations._logs = LogFiles(journal, log_dir)
         evaluations._patient = Patient(journal, limits.max_compared_samples, evaluations._known, model_roots)
         await evaluations._reaper.reap_all()
         evaluations._keep("requests", evaluations._admission.heed_callers)
-        if share_work:
-            evaluations._keep("shared-work", evaluations._helpers.offer)
         if resume_interrupted:
             evaluations._keep("resumptions", Resuming(journal, evaluations._admission, evaluations._reaper).run)
         policy = retention.Retention(
@@ -245,9 +225,8 @@ class Evaluations:
 
     @property
     def load(self) -> tuple[int, int]:
-        """Numbers of evaluations that run here, parts of other workers' included, and that wait for their turn."""
-        running, waiting = self._admission.load
-        return running + self._helpers.running, waiting
+        """Numbers of evaluations that run here, and that wait for their turn."""
+        return self._admission.load
 
     def phase(self, evaluation_id: str) -> Phase | None:
         """What this worker does for an evaluation now; None if it does not run it."""
@@ -256,7 +235,7 @@ class Evaluations:
     @property
     def usage(self) -> tuple[ModelUsage, ...]:
         """Usage of this worker's models since it started, by model."""
-        return self.spending.together([*self._admission.taken, *self._helpers.taken])
+        return self.spending.together(self._admission.taken)
 
     def note(self, event: Event) -> None:
         """Write an event that belongs to no evaluation with the next batch; a SIGKILL may lose it."""
@@ -595,7 +574,7 @@ class Evaluations:
 
     async def drain(self) -> Sequence[str]:
         """Refuse new evaluations, interrupt those that run and commit that, then end streams; returns the ids."""
-        interrupted, _ = await asyncio.gather(self._admission.drain(), self._helpers.drain())
+        interrupted = await self._admission.drain()
         # Streams end once they have carried what was written until now.
         self._closed_after = self._readable_sequence()
         self._journal.news.publish()

@@ -178,7 +178,6 @@ class Workshop:
     """The URL of the journal's database, where the state directory has none."""
     servers: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Base URLs of OpenAI-compatible servers that the workers use, by name."""
-    share_work: bool = False
     """Whether workers run parts of each other's evaluations."""
     resume_interrupted: bool = False
     """Whether workers resume evaluations without a call for them."""
@@ -200,7 +199,6 @@ class Workshop:
             "ready_file": str(ready_file),
             "state_dir": str(self.state_dir),
             "journal": self.journal or database_of(self.state_dir),
-            "share_work": self.share_work,
             "servers": dict(self.servers),
             "resume_interrupted": self.resume_interrupted,
             "code_sandboxes": self.code_sandboxes,

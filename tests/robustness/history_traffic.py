@@ -127,7 +127,6 @@ def _kinds() -> dict[str, Mapping[str, Any]]:
         "math": {"evaluators": {"accuracy": {"grader": "math"}}, "dataset": MATH},
         "file": {"dataset": "jsonl:rows.jsonl"},
         "server": {"model": "openai:s/m", "evaluators": ["accuracy"]},
-        # Workers that share work run it together.
         "large": {"samples": 3 * SAMPLES, "limits": dataclasses.replace(LIMITS, concurrency=4 * CONCURRENCY)},
         "bounded": {"limits": dataclasses.replace(LIMITS, deadline_ms=DEADLINE_MS)},
     }
@@ -742,7 +741,6 @@ async def record(folder: Path, seed: int, seconds: float, server: PostgresServer
             servers={"s": replica.url},
             journal=None if server is None else server.new_database(),
             resume_interrupted=rng.random() < 0.5,
-            share_work=rng.random() < 0.5,
             limits={"outage_seconds": rng.choice(OUTAGE_SECONDS)},
             seconds=seconds + SETTLE_SECONDS + 120,
         ) as shop:

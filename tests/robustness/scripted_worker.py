@@ -1,6 +1,6 @@
 """A worker whose models follow a script, as the whole of a process: `python scripted_worker.py CONFIGURATION`.
 
-The configuration is JSON: `ready_file`, `state_dir`, `journal`, `share_work`, `code_sandboxes`, `data_roots`,
+The configuration is JSON: `ready_file`, `state_dir`, `journal`, `code_sandboxes`, `data_roots`,
 `inspect_roots`, `log_dir` and `limits` as settings of a worker, `servers` with the base URLs of OpenAI-compatible
 servers by name, and `models`, which gives each model by name with the fields of `ScriptedModel` that JSON can hold. A
 model with `hold_gil` writes to its `call_file`, then waits for ever in C without releasing the GIL. With `standby` the
@@ -38,7 +38,6 @@ def main(configuration: dict[str, Any]) -> int:
     # The release before knows no such settings.
     log_dir: dict[str, Any] = {} if configuration["log_dir"] is None else {"log_dir": Path(configuration["log_dir"])}
     journal: dict[str, Any] = {} if configuration.get("journal") is None else {"journal": configuration["journal"]}
-    share_work: dict[str, Any] = {"share_work": True} if configuration.get("share_work") else {}
     sandboxes = configuration.get("code_sandboxes")
     places: dict[str, Any] = {} if sandboxes is None else {"code_sandboxes": sandboxes}
     known = {field.name for field in dataclasses.fields(Settings)}
@@ -47,7 +46,6 @@ def main(configuration: dict[str, Any]) -> int:
         **log_dir,
         **resume,
         **journal,
-        **share_work,
         **places,
         port=0,
         ready_file=Path(configuration["ready_file"]),

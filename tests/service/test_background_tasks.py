@@ -10,7 +10,6 @@ import pytest
 
 import crucible_bridge
 from crucible_worker.engine.admission import Admission
-from crucible_worker.engine.helping import Helpers
 from crucible_worker.engine.resuming import Resuming
 from crucible_worker.grading.pool import GradingPool
 from crucible_worker.history import retention
@@ -28,7 +27,6 @@ TASKS: dict[str, tuple[Any, str]] = {
     "requests": (Admission, "heed_callers"),
     "resumptions": (Resuming, "run"),
     "retention": (retention, "keep_trimmed"),
-    "shared-work": (Helpers, "offer"),
     "warm-up": (server, "describe"),
 }
 """What each of them calls first: where it is, and its name."""
@@ -52,9 +50,7 @@ async def test_a_task_that_fails_once_begins_again(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(holder, attribute, fails_once)
     roots = tmp_path / "models"
     roots.mkdir()
-    settings = settings_for(
-        tmp_path / "state", model_roots=(roots,), grading_processes=2, share_work=True, resume_interrupted=True
-    )
+    settings = settings_for(tmp_path / "state", model_roots=(roots,), grading_processes=2, resume_interrupted=True)
     async with Worker(settings) as worker, crucible_bridge.connect(worker.address) as bridge:
         await until(lambda: calls > 1)
         (failed,) = (await bridge.worker.get_info()).failed_tasks

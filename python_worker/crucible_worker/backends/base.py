@@ -348,11 +348,6 @@ class Model(abc.ABC):
             FailedPrecondition: the settings demand something of the server that it does not have.
         """
 
-    @property
-    def confirms_weights(self) -> bool:
-        """Whether `confirm_weights` can find that the model has other weights."""
-        return False
-
     async def record_weights(self) -> None:  # noqa: B027 (few models can lose their weights)
         """Remember which weights a loaded model has, for `confirm_weights`: at the start of an evaluation.
 

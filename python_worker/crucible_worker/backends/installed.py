@@ -157,11 +157,6 @@ class _InstalledModel(WrappedModel):
         """Have the model find out."""
         await _guarded(self._scheme, self._model.find_engine)
 
-    @property
-    def confirms_weights(self) -> bool:
-        """As the model says."""
-        return self._model.confirms_weights
-
     async def record_weights(self) -> None:
         """Have the model remember."""
         await _guarded(self._scheme, self._model.record_weights)

@@ -53,7 +53,8 @@ _ShareWork = Annotated[
     bool | None,
     typer.Option(
         "--share-work",
-        help="Run large evaluations in parts, together with the other workers of the journal that have this option.",
+        hidden=True,
+        help="Without effect; accepted for one release.",
     ),
 ]
 _ResumeInterrupted = Annotated[

@@ -96,7 +96,7 @@ class Settings:
     """URL of a PostgreSQL database with the journal, shared by workers of several machines; the state directory if
     None. It may have a password."""
     share_work: bool = False
-    """Run large evaluations together with the other workers of the journal that do so, in parts."""
+    """Has no effect any more: one worker runs the whole of an evaluation. The log says so at the start."""
     resume_interrupted: bool = True
     """Resume evaluations whose worker was stopped or has died, without a call for them."""
     log_dir: Path | None = None

@@ -43,7 +43,6 @@ from crucible_worker.engine.controls import Control, controls_at_work
 from crucible_worker.engine.endings import Ending
 from crucible_worker.engine.engine import Attempt
 from crucible_worker.engine.evaluation_owners import EvaluationOwners
-from crucible_worker.engine.parts_run import PartsRun
 from crucible_worker.engine.phases import Phase
 from crucible_worker.engine.preparation import Plan, Prepare, Preparer, Sources
 from crucible_worker.engine.prompt_preview import render_sample
@@ -122,7 +121,6 @@ class Admission:
         worker_id: str,
         spending: Spending,
         loggers: Loggers,
-        share: bool = False,
     ) -> None:
         self.draining = False
         """Whether new evaluations are refused."""
@@ -132,7 +130,7 @@ class Admission:
         """Makes plans."""
         self.turns = asyncio.Semaphore(limits.max_running_evaluations)
         """A place for each evaluation that runs."""
-        self._journal, self._locks, self._reaper, self._share = journal, locks, reaper, share
+        self._journal, self._locks, self._reaper = journal, locks, reaper
         self._loggers = loggers
         self._limits, self._worker_id, self._spending = limits, worker_id, spending
         self._attempts: dict[int, Attempt] = {}
@@ -145,11 +143,6 @@ class Admission:
         """Evaluations that run, and that wait for their turn."""
         running = sum(attempt.running for attempt in self._attempts.values())
         return running, len(self._attempts) - running
-
-    @property
-    def waits(self) -> bool:
-        """Whether an evaluation waits for its turn."""
-        return any(attempt.phase is Phase.WAITING for attempt in self._attempts.values())
 
     @property
     def has_room(self) -> bool:
@@ -348,10 +341,7 @@ class Admission:
                 attempt.stop(Ending.LEFT, problem)
 
     async def drain(self) -> Sequence[str]:
-        """Refuse new evaluations and interrupt the running ones; returns their ids once that is committed.
-
-        Those that continue at workers that run parts of them are not interrupted.
-        """
+        """Refuse new evaluations and interrupt the running ones; returns their ids once that is committed."""
         self.draining = True
         attempts = list(self._attempts.values())
         for attempt in attempts:
@@ -365,7 +355,7 @@ class Admission:
         late = [attempt for attempt in self._attempts.values() if attempt not in attempts]
         for attempt in late:
             await attempt.finished.wait()
-        return [attempt.row.evaluation_id for attempt in (*attempts, *late) if not attempt.handed_over]
+        return [attempt.row.evaluation_id for attempt in (*attempts, *late)]
 
     async def _claim(
         self,
@@ -565,33 +555,9 @@ class Admission:
                     limits=self._limits,
                     worker_id=self._worker_id,
                     received=received,
-                    share=self._share,
                 )
             )
         return claimed.row, claimed.existed
-
-    def lead(self, row: Row, request: EvaluateRequest, share: PartsRun) -> Attempt:
-        """Lead an evaluation whose lead this worker has become while it ran parts of it.
-
-        Args:
-            row: the evaluation.
-            request: what to run.
-            share: this worker's share of it, which continues.
-        """
-        attempt = Attempt(
-            self._journal,
-            self._locks,
-            row,
-            request,
-            share.samples.plan,
-            turns=self.turns,
-            limits=self._limits,
-            worker_id=self._worker_id,
-            received=time.monotonic(),
-            continues=share,
-        )
-        self._run(attempt)
-        return attempt
 
     def _run(self, attempt: Attempt) -> None:
         self._attempts[attempt.row.number] = attempt

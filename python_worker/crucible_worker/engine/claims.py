@@ -13,7 +13,6 @@ from crucible_bridge.errors import AlreadyExists, FailedPrecondition, InternalEr
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluateRequest, EvaluationState, Verdict
 from crucible_worker.engine import waits
-from crucible_worker.engine.evaluation_owners import EvaluationOwners
 from crucible_worker.engine.specification import differing_fields
 from crucible_worker.events import run_events
 from crucible_worker.history import lifecycle, resumptions
@@ -38,7 +37,6 @@ __all__ = [
     "complete_model",
     "fails_for_now",
     "prepared",
-    "promote",
     "refuse_other_contents",
     "refuse_other_specification",
 ]
@@ -145,31 +143,6 @@ def prepared(transaction: Transaction, number: int, contents: Contents, worker_i
     _record_contents(transaction, find_by_number(transaction, number), contents)
     lifecycle.open_log(transaction, number, worker_id)
     return find_by_number(transaction, number)
-
-
-def promote(transaction: Transaction, owners: EvaluationOwners, row: Row) -> Row | None:
-    """Become the lead of an evaluation whose lead is gone, while parts of it are leased; the attempt continues.
-
-    Args:
-        transaction: the transaction.
-        owners: this worker's.
-        row: the evaluation as this worker knows it.
-
-    Returns:
-        Its row; None if it has a lead, has ended, or was interrupted meanwhile.
-    """
-    sql = "SELECT 1 FROM evaluations WHERE number = ? AND attempt = ? AND state IN (?, ?)"
-    live = (EvaluationState.QUEUED, EvaluationState.RUNNING)
-    if transaction.execute(sql, (row.number, row.attempt, *live)).fetchone() is None:
-        return None
-    if not owners.acquire_lead(row.number, transaction):
-        return None
-    transaction.if_undone(lambda: owners.release(row.number))
-    transaction.execute(
-        "UPDATE evaluations SET past_active_ns = past_active_ns + active_ns, active_ns = 0 WHERE number = ?",
-        (row.number,),
-    )
-    return find_by_number(transaction, row.number)
 
 
 def refuse_other_contents(source: Reads, row: Row, contents: Contents) -> None:

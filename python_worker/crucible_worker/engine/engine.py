@@ -5,8 +5,6 @@ r"""One attempt at an evaluation: runs its samples, with bounded concurrency, un
 
 While it is paused no sample begins, and its time does not count; see `throttle`.
 
-A large one may be run in parts, by several workers: then this worker leads it, and runs parts as well; see `parts_run`.
-
 Each evaluator is aggregated, and its end is reported, as soon as its last sample is committed; see `evaluator_runs`.
 
 The first cause of an end counts. From that moment the gate lets no model call through, and no result is recorded.
@@ -18,8 +16,7 @@ import asyncio
 import contextlib
 import dataclasses
 import time
-from array import array
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 
 import structlog
 
@@ -29,7 +26,6 @@ from crucible_bridge.types import (
     EvaluateRequest,
     EvaluationState,
     EvaluatorResult,
-    InlineDataset,
     Metrics,
     ModelRef,
     Problem,
@@ -39,19 +35,16 @@ from crucible_bridge.types import (
 from crucible_worker.backends.base import Model
 from crucible_worker.backends.orchestrator import Caller
 from crucible_worker.engine import claims, waits
-from crucible_worker.engine.alone_run import AloneRun
 from crucible_worker.engine.auxiliary_models import name_of
 from crucible_worker.engine.controls import Control, control_of
 from crucible_worker.engine.endings import INTERRUPTS, Ending, Stopped, stopped_by
 from crucible_worker.engine.evaluation_owners import EvaluationOwners
 from crucible_worker.engine.evaluator_runs import EvaluatorRuns
 from crucible_worker.engine.items import items_left
-from crucible_worker.engine.leased_items import DEAD_CHECK_SECONDS, PARTS_PAUSE_SECONDS
-from crucible_worker.engine.parts_run import PartsRun, is_shareable
 from crucible_worker.engine.phases import Phase
 from crucible_worker.engine.preparation import Plan, Prepare
-from crucible_worker.engine.sample_runs import SampleRuns, close_processes, get_ready
-from crucible_worker.engine.sampling import Item, retrieve_error
+from crucible_worker.engine.sample_runs import close_processes, get_ready
+from crucible_worker.engine.scheduler import SampleScheduler
 from crucible_worker.engine.spans import recorded_spans
 from crucible_worker.engine.throttle import Throttle
 from crucible_worker.engine.usage import Spent
@@ -59,10 +52,11 @@ from crucible_worker.engine.weights import confirm_weights, full_fingerprint
 from crucible_worker.history import lifecycle
 from crucible_worker.inference.calls import CallGate
 from crucible_worker.inference.outages import ModelOutages, Outage, gone
-from crucible_worker.journal import Journal, JournalUnavailable, Transaction, part_samples, parts
+from crucible_worker.journal import Journal, JournalUnavailable, Transaction
 from crucible_worker.journal.owned import OwnersJournal
-from crucible_worker.journal.queries import Row, runs_before, spent_before, spent_by
+from crucible_worker.journal.queries import Row, runs_before, spent_before
 from crucible_worker.util.alarms import Alarms
+from crucible_worker.util.background import retrieve_error
 from crucible_worker.util.fingerprints import is_full
 from crucible_worker.util.limits import WorkerLimits
 
@@ -93,8 +87,6 @@ class Attempt:
         limits: WorkerLimits,
         worker_id: str,
         received: float,
-        share: bool = False,
-        continues: PartsRun | None = None,
     ) -> None:
         """See the module.
 
@@ -108,8 +100,6 @@ class Attempt:
             limits: the worker's.
             worker_id: the worker's.
             received: time of receipt by `time.monotonic`.
-            share: whether other workers may run samples of a large evaluation.
-            continues: this worker's share of the evaluation, whose lead it has become: it stays with its maker.
         """
         self.row = row
         self.running = False
@@ -119,13 +109,9 @@ class Attempt:
         self.finished = asyncio.Event()
         """Set when the attempt has ended, and its end is committed or cannot be."""
         self._journal, self._locks, self._request = OwnersJournal(journal, locks, row.number), locks, request
-        self._whole_journal = journal
         self._plan: Plan  # from the beginning, or once `_prepare` has found it
         self._prepare: Prepare | None = None
-        self._run: AloneRun | PartsRun | None = continues
-        self._share, self._continues = share, continues is not None
-        self._left_now: int | None = None
-        self._done_by_all = 0
+        self._run: SampleScheduler | None = None
         if isinstance(plan, Plan):
             self._plan, self.model = plan, plan.model
         else:
@@ -139,22 +125,17 @@ class Attempt:
         )
         self._deadline: asyncio.TimerHandle | None = None
         self._alarms = Alarms()
-        if continues is None:
-            outages = ModelOutages(self, self._alarms, seconds=limits.outage_seconds, name_of=self._name_of)
-            self._gate = CallGate(row.total, outages)
-        else:
-            self._gate = continues.samples.gate
+        outages = ModelOutages(self, self._alarms, seconds=limits.outage_seconds, name_of=self._name_of)
+        self._gate = CallGate(row.total, outages)
         self._comparing: asyncio.Task[None] | None = None
         self._stopped: asyncio.Future[Stopped] = asyncio.get_running_loop().create_future()
         self._spent = Spent()
-        self.handed_over = False
-        """Whether it has ended here, and continues at other workers."""
         self._stall_seconds = _seconds(request.limits.stall_timeout_ms, limits.default_stall_timeout_seconds)
 
     @property
     def taken(self) -> tuple[ModelRef, Usage | None]:
         """The model, and this attempt's usage of it and of judges, as far as that is committed."""
-        return self._request.model, None if self._run is None or self._continues else self._run.spent.here
+        return self._request.model, None if self._run is None else self._run.spent.here
 
     @property
     def caller(self) -> Caller | None:
@@ -236,8 +217,6 @@ class Attempt:
 
     def heed(self, control: Control) -> None:
         """Apply what callers have set meanwhile."""
-        if isinstance(self._run, PartsRun):
-            self._run.heed(control)
         if self._throttle.heed(control):
             self._arm_deadline()
             if self._run is not None:  # a pause is no stall
@@ -273,9 +252,7 @@ class Attempt:
                 last.callback(self.finished.set)
                 last.callback(self._on_finished)
                 last.callback(self._locks.release, self.row.number)
-                if isinstance(self._run, PartsRun):
-                    last.callback(self._run.release)
-                if self.model is not None and not self._continues:
+                if self.model is not None:
                     last.callback(close_processes, self._plan)
 
     async def _get_ready(self, prepare: Prepare) -> None:
@@ -295,9 +272,6 @@ class Attempt:
         number = self.row.number
         # What changed between the claim and the moment from which news of changes reach this attempt.
         self.heed(await self._journal.read(control_of, number))
-        if isinstance(self._run, PartsRun):
-            self.running = True
-            return await self._lead(self._run, self._run.samples)
         if self._prepare is not None:
             await self._get_ready(self._prepare)
         async with self._turn():
@@ -318,11 +292,30 @@ class Attempt:
             before = await self._journal.read(runs_before, number)
             if before:
                 self._spent.restore(*await self._journal.read(spent_before, number))
-            runs = await self._evaluator_runs(before)
-            if self._share and is_shareable(plan, runs.left):
-                await self._write_parts(runs, before)
-                return await self._lead(self._parts_run(samples, runs), samples)
-            return await self._run_alone(samples, runs, items_left(plan, before, runs.to_run))
+            runs = EvaluatorRuns(
+                self._journal,
+                self.row,
+                plan,
+                self._request,
+                told=await self._journal.read(recorded_spans, number),
+                before=before,
+                active_ns=self._active_ns,
+                spent=self._spent,
+            )
+            return await self._run_all(
+                SampleScheduler(
+                    self._journal,
+                    self.row,
+                    samples,
+                    self._throttle,
+                    items_left(plan, before, runs.to_run),
+                    runs=runs,
+                    spent=self._spent,
+                    active_ns=self._active_ns,
+                    failed=self.fail,
+                ),
+                runs,
+            )
 
     async def _compare_fully(self, plan: Plan) -> None:
         """Record digests of the models that the start did not wait for, or compare them with an earlier attempt's.
@@ -342,120 +335,22 @@ class Attempt:
         if is_full(self.row.model_fingerprint) and self._comparing is not None:
             await self._comparing
 
-    async def _evaluator_runs(self, before: Mapping[int, array[int]], *, shared: bool = False) -> EvaluatorRuns:
-        told = await self._journal.read(recorded_spans, self.row.number)
-        if shared:
-            for index, record in told.items():
-                if record is not None:
-                    await self._settle(index)
-        return EvaluatorRuns(
-            self._journal,
-            self.row,
-            self._plan,
-            self._request,
-            told=told,
-            before=before,
-            active_ns=self._active_ns,
-            spent=self._spent,
-            settle=self._settle if shared else None,
-        )
-
-    async def _run_alone(
-        self, samples: SampleRuns, runs: EvaluatorRuns, items: Iterator[Item]
-    ) -> tuple[Metrics, list[EvaluatorResult]]:
-        """Run all samples here."""
-        run = AloneRun(
-            self._journal,
-            self.row,
-            samples,
-            self._throttle,
-            items,
-            runs=runs,
-            spent=self._spent,
-            active_ns=self._active_ns,
-            failed=self.fail,
-        )
-        self._begin(run)
+    async def _run_all(self, run: SampleScheduler, runs: EvaluatorRuns) -> tuple[Metrics, list[EvaluatorResult]]:
+        """Run all samples, and end each evaluator once its last one is committed."""
+        if self._stopped.done():
+            raise Cancelled("the evaluation has ended")
+        self._run = run
+        run.start()
         async with asyncio.TaskGroup() as group:
             for index in runs.unfinished:
                 group.create_task(self._failing(runs.end(index)))
         if not self._stopped.done():
             await confirm_weights(self._plan, self._gate)
             await self._compared()
-        return self._outcome(run, runs)
-
-    async def _write_parts(self, runs: EvaluatorRuns, before: Mapping[int, array[int]]) -> None:
-        """Offer what is to run to all workers that share work; evaluators without anything to run end before."""
-        for index in [index for index in runs.unfinished if index not in runs.to_run]:
-            await runs.end(index)
-        number, source = self.row.number, self._request.dataset.source
-        if isinstance(source, InlineDataset):
-            for chunk, record in enumerate(await asyncio.to_thread(part_samples.packed, source.samples)):
-                await self._journal.submit(
-                    lambda now, chunk=chunk, record=record: part_samples.write_chunk(now, number, chunk, record)
-                )
-        items = items_left(self._plan, before, runs.to_run)
-        cut = await asyncio.to_thread(parts.cut, items, parts.size_of(runs.left))
-        await self._journal.submit(lambda transaction: parts.write(transaction, number, cut))
-
-    def _parts_run(self, samples: SampleRuns, runs: EvaluatorRuns) -> PartsRun:
-        run = PartsRun(
-            self._whole_journal,
-            self._locks,
-            self.row,
-            samples,
-            self._throttle,
-            worker_id=self._worker_id,
-            begun=runs.begun,
-            failed=self.fail,
-        )
-        self._begin(run)
-        return run
-
-    def _begin(self, run: AloneRun | PartsRun) -> None:
-        if self._stopped.done():
-            raise Cancelled("the evaluation has ended")
-        self._run = run
-        run.start()
-
-    async def _lead(self, run: PartsRun, samples: SampleRuns) -> tuple[Metrics, list[EvaluatorResult]]:
-        """Lead an evaluation of which other workers run parts as well."""
-        samples.progressed()
-        runs = await self._evaluator_runs({}, shared=True)
-        async with asyncio.TaskGroup() as group:
-            ends = [group.create_task(self._failing(runs.end(index))) for index in runs.unfinished]
-            watching = group.create_task(self._failing(self._watch_parts(runs, samples)))
-            if ends:
-                await asyncio.wait(ends)
-            watching.cancel()
-        await self._compared()
-        return self._outcome(run, runs)
-
-    def _outcome(self, run: AloneRun | PartsRun, runs: EvaluatorRuns) -> tuple[Metrics, list[EvaluatorResult]]:
-        """Of all evaluators, once they have ended."""
         if self._stopped.done():
             raise Cancelled("the evaluation has ended")
         run.close()
         return runs.outcome()
-
-    async def _watch_parts(self, runs: EvaluatorRuns, samples: SampleRuns) -> None:
-        """Take note of what all workers have done; runs until it is cancelled."""
-        journal, seen = self._journal, self._journal.news.count
-        while True:
-            with contextlib.suppress(JournalUnavailable):  # if it lasts, nothing can be written either
-                remaining = await journal.read(parts.remaining_of, self.row.number)
-                left = sum(remaining.values())
-                if self._left_now is not None and left < self._left_now:
-                    self._done_by_all += self._left_now - left
-                    samples.progressed()
-                self._left_now = left
-                runs.left_now(remaining)
-            seen = await journal.news.wait(seen, DEAD_CHECK_SECONDS)
-            await asyncio.sleep(PARTS_PAUSE_SECONDS)
-
-    async def _settle(self, index: int) -> None:
-        """Find what all workers together have spent on an evaluator."""
-        self._spent.settle(index, await self._journal.read(spent_by, self.row.number, index))
 
     async def _failing(self, part: Coroutine[None, None, None]) -> None:
         """Do a part of the work; an error of the journal ends the attempt as such, not as a bug of the worker."""
@@ -494,8 +389,8 @@ class Attempt:
 
     @property
     def _done(self) -> int:
-        """Samples that are done since this worker leads."""
-        return self._run.done if isinstance(self._run, AloneRun) else self._done_by_all
+        """Samples that this attempt has done."""
+        return 0 if self._run is None else self._run.done
 
     @property
     def _counted(self) -> Mapping[str, float]:
@@ -580,34 +475,7 @@ class Attempt:
         if run is not None:
             # Samples that are being written are kept: their usage counts.
             await run.until_written()
-        if isinstance(run, PartsRun):
-            try:
-                await self._end_shared(stopped, run)
-            except JournalUnavailable as error:
-                _log.warning("end_not_written", reason=error.reason)
-            return
         await self._submit_end(self._transition(stopped))
-
-    async def _end_shared(self, stopped: Stopped, run: PartsRun) -> None:
-        """End it, or, if this worker has to leave it, let those continue that run parts of it."""
-        locks, number = self._locks, self.row.number
-        if stopped.ending not in INTERRUPTS:
-            # No other worker writes a result from here on: usage is that of all results.
-            await self._journal.submit(lambda transaction: parts.remove(transaction, number))
-        for index in range(len(self._plan.evaluators)):
-            await self._settle(index)
-        transition, active_ns = self._transition(stopped), self._active_ns()
-
-        def leave(transaction: Transaction) -> bool:
-            run.give_back(transaction)
-            if stopped.ending in INTERRUPTS and locks.is_worked_on(number, transaction):
-                lifecycle.keep_time(transaction, number, active_ns)
-                locks.release_in(transaction, number)
-                return True
-            transition(transaction)
-            return False
-
-        self.handed_over = await self._journal.submit(leave)
 
     def _transition(self, stopped: Stopped) -> Callable[[Transaction], None]:
         """How it ends, to be committed."""

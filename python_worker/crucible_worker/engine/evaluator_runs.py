@@ -6,7 +6,7 @@ import asyncio
 import collections
 import dataclasses
 from array import array
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 
 import structlog
 
@@ -28,7 +28,6 @@ from crucible_worker.engine import spans
 from crucible_worker.engine.items import finals_in
 from crucible_worker.engine.preparation import Plan
 from crucible_worker.engine.recording import FinishedSample
-from crucible_worker.engine.sampling import retrieve_error
 from crucible_worker.engine.specification import metric_key
 from crucible_worker.engine.usage import Spent
 from crucible_worker.evaluators.answering import TRUNCATED_REASONING
@@ -36,6 +35,7 @@ from crucible_worker.evaluators.base import Evaluator
 from crucible_worker.journal.owned import OwnersJournal
 from crucible_worker.journal.queries import Reads, Row, results_of
 from crucible_worker.journal.records import evaluator_result_from_record
+from crucible_worker.util.background import retrieve_error
 from crucible_worker.util.faults import logged, with_id
 
 __all__ = ["EvaluatorRuns"]
@@ -212,7 +212,6 @@ class EvaluatorRuns:
         before: Mapping[int, array[int]],
         active_ns: Callable[[], int],
         spent: Spent,
-        settle: Callable[[int], Awaitable[None]] | None = None,
     ) -> None:
         """See the module.
 
@@ -225,11 +224,9 @@ class EvaluatorRuns:
             before: what earlier attempts ran; see `queries.runs_before`.
             active_ns: returns the time with this owner so far.
             spent: usage of the committed samples.
-            settle: called with the index of an evaluator before it ends: it completes `spent`, where other workers run
-                samples as well.
         """
         self._journal, self._row, self._plan, self._request = journal, row, plan, request
-        self._active_ns, self._spent, self._settle = active_ns, spent, settle
+        self._active_ns, self._spent = active_ns, spent
         self.begun = set(told)
         """Evaluators whose EVALUATOR_START is committed, by index."""
         self._beginning: dict[int, asyncio.Future[None]] = {}
@@ -255,11 +252,6 @@ class EvaluatorRuns:
     def unfinished(self) -> Sequence[int]:
         """Evaluators that have not ended, by index."""
         return [index for index in self._left if index not in self._results]
-
-    @property
-    def left(self) -> int:
-        """Runs of samples that are left."""
-        return sum(self._left.values())
 
     @property
     def to_run(self) -> Set[int]:
@@ -293,12 +285,6 @@ class EvaluatorRuns:
             if not self._left[index]:
                 self._all_written[index].set()
 
-    def left_now(self, remaining: Mapping[int, int]) -> None:
-        """Take note of the runs of samples that are left, by evaluator, where other workers run samples as well."""
-        for index, all_written in self._all_written.items():
-            if not remaining.get(index):
-                all_written.set()
-
     async def end(self, index: int) -> None:
         """Wait for the last sample of an evaluator, aggregate its samples, and record its end.
 
@@ -307,8 +293,6 @@ class EvaluatorRuns:
         """
         await self._all_written[index].wait()
         await self.begin(index)  # it had nothing to run
-        if self._settle is not None:
-            await self._settle(index)
         # One at a time: several that end together must not occupy all of the journal's readers.
         async with self._summarising:
             result = await self._journal.read(

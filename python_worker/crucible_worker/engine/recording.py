@@ -115,8 +115,6 @@ class Recorder:
         """
         self._number, self._fingerprint, self._samples = row.number, row.dataset_fingerprint, samples
         self._most, self._most_together = limits.max_sample_record_bytes, limits.max_evaluation_record_bytes
-        self.shared = False
-        """Whether other workers record samples of the evaluation as well."""
         self._forget()
 
     def _forget(self) -> None:
@@ -136,15 +134,11 @@ class Recorder:
         """Write what these results refer to; returns the record of each, None if nothing is recorded of it."""
         records: list[bytes | None] = []
         transaction.if_undone(self._forget)
-        caught_up = False
         for one in kept:
             record = None
             if one.recorded is not None:
                 if self._dataset is None:
                     self._begin(transaction)
-                elif self.shared and not caught_up:
-                    self._read_frames(transaction)
-                caught_up = True
                 record = self._record(transaction, one)
                 self._bytes += len(record)
             records.append(record)
@@ -167,21 +161,12 @@ class Recorder:
         execute("INSERT OR IGNORE INTO recorded_evaluations VALUES (?, ?, 0)", (self._number, self._dataset))
         (known,) = execute("SELECT COUNT(*) FROM dataset_contents WHERE dataset = ?", (self._dataset,)).fetchone()
         self._known = bytearray(self._samples)
-        self._some_known, self.all_known = known > 0 or self.shared, known == self._samples
-        self._read_frames(transaction)
-
-    def _read_frames(self, transaction: Transaction) -> None:
-        """Find the frames that other attempts and workers have added, and the bytes of all that is recorded."""
-        execute, number = transaction.execute, self._number
-        (self._bytes,) = execute("SELECT bytes FROM recorded_evaluations WHERE number = ?", (number,)).fetchone()
-        known = {(evaluator, frame) for (evaluator, _), frame in self._frames.items()}
-        found = execute("SELECT evaluator, frame FROM prompt_frames WHERE number = ?", (number,)).fetchall()
-        for evaluator, frame in found:
-            if (evaluator, frame) not in known:
-                sql = "SELECT record FROM prompt_frames WHERE number = ? AND evaluator = ? AND frame = ?"
-                (record,) = execute(sql, (number, evaluator, frame)).fetchone()
-                self._frames[evaluator, frame_from_record(record)] = frame
-                self._frame_counts[evaluator] += 1
+        self._some_known, self.all_known = known > 0, known == self._samples
+        (self._bytes,) = execute("SELECT bytes FROM recorded_evaluations WHERE number = ?", (self._number,)).fetchone()
+        found = execute("SELECT evaluator, frame, record FROM prompt_frames WHERE number = ?", (self._number,))
+        for evaluator, frame, record in found.fetchall():
+            self._frames[evaluator, frame_from_record(record)] = frame
+            self._frame_counts[evaluator] += 1
 
     def _record(self, transaction: Transaction, one: FinishedSample) -> bytes:
         recorded = one.recorded
@@ -273,7 +258,7 @@ def commit_samples(
     transaction: Transaction,
     row: Row,
     kept: Sequence[FinishedSample],
-    active_ns: int | None,
+    active_ns: int,
     recorder: Recorder | None = None,
 ) -> None:
     """Record the results of samples, and append an event for each, in this order.
@@ -282,7 +267,7 @@ def commit_samples(
         transaction: the transaction.
         row: the evaluation as claimed.
         kept: the results.
-        active_ns: time with this owner so far; None if another worker counts it.
+        active_ns: time with this owner so far.
         recorder: writes what is recorded of these samples.
     """
     records: Sequence[bytes | None] = [None] * len(kept) if recorder is None else recorder.write(transaction, kept)
@@ -305,8 +290,7 @@ def commit_samples(
     events = [run_events.sample_complete(row, one.sample, one.attempt, one.place.position) for one in kept]
     last = transaction.append(row.number, events)
     transaction.execute(
-        """UPDATE evaluations SET done = done + ?, unscored = unscored + ?, active_ns = COALESCE(?, active_ns),
-           last_sequence = ?
+        """UPDATE evaluations SET done = done + ?, unscored = unscored + ?, active_ns = ?, last_sequence = ?
            WHERE number = ?""",
         (len(kept), sum(not one.sample.verdict.scored for one in kept), active_ns, last, row.number),
     )

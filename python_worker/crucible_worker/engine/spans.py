@@ -23,7 +23,7 @@ def recorded_spans(source: Reads, number: int) -> Mapping[int, bytes | None]:
     return dict(source.execute("SELECT evaluator, result FROM evaluator_spans WHERE number = ?", (number,)))
 
 
-def begin(transaction: Transaction, row: Row, index: int, *, label: str, total: int, active_ns: int | None) -> None:
+def begin(transaction: Transaction, row: Row, index: int, *, label: str, total: int, active_ns: int) -> None:
     """Record that an evaluator begins, unless an earlier attempt has recorded it.
 
     Args:
@@ -32,11 +32,10 @@ def begin(transaction: Transaction, row: Row, index: int, *, label: str, total: 
         index: the evaluator's index in the request.
         label: the evaluator's name, or its kind.
         total: its runs of samples.
-        active_ns: time with this owner so far; None if another worker counts it.
+        active_ns: time with this owner so far.
     """
     # A duration is a difference of the evaluation's active time, so this time must be written as well.
-    if active_ns is not None:
-        lifecycle.keep_time(transaction, row.number, active_ns)
+    lifecycle.keep_time(transaction, row.number, active_ns)
     (started_ns,) = transaction.execute(
         "SELECT past_active_ns + active_ns FROM evaluations WHERE number = ?", (row.number,)
     ).fetchone()

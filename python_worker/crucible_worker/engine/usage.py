@@ -74,15 +74,10 @@ class Spent:
         self._before: Mapping[int, Usage] = {}
         self._here: dict[int, UsageSum] = {}
         self._again: dict[SampleKey, Usage] = {}
-        self._settled: dict[int, Usage | None] = {}
 
     def restore(self, final: Mapping[int, Usage], again: Mapping[SampleKey, Usage]) -> None:
         """Add earlier runs: those with a final result by evaluator, and those to be run again by place."""
         self._before, self._again = final, dict(again)
-
-    def settle(self, index: int, usage: Usage | None) -> None:
-        """Set the usage of an evaluator whose samples other workers run as well: what the journal has."""
-        self._settled[index] = usage
 
     def add(self, place: SampleKey, usage: Usage | Meter | None) -> None:
         """Add a run; it replaces an earlier run of the sample."""
@@ -94,8 +89,6 @@ class Spent:
 
     def of(self, evaluator: int) -> Usage | None:
         """Usage of an evaluator, by its evaluator; None if no call was answered."""
-        if evaluator in self._settled:
-            return self._settled[evaluator]
         again = (usage for place, usage in self._again.items() if place.evaluator == evaluator)
         here = self._here.get(evaluator)
         return UsageSum.of((self._before.get(evaluator), None if here is None else here.usage, *again)).usage
@@ -108,8 +101,6 @@ class Spent:
     @property
     def usage(self) -> Usage | None:
         """Total usage; None if no call was answered."""
-        if self._settled:
-            return UsageSum.of(self._settled.values()).usage
         return UsageSum.of((*self._before.values(), self.here, *self._again.values())).usage
 
 

@@ -55,7 +55,6 @@ __all__ = [
     "sample_of_event",
     "scores_of",
     "spent_before",
-    "spent_by",
     "spent_of",
 ]
 
@@ -546,13 +545,6 @@ def spent_before(source: Reads, number: int) -> tuple[Mapping[int, Usage], Mappi
         else:
             totals.setdefault(evaluator, UsageSum()).add(usage)
     return {index: usage for index, total in totals.items() if (usage := total.usage) is not None}, again
-
-
-def spent_by(source: Reads, number: int, evaluator: int) -> Usage | None:
-    """Total usage of the samples of one evaluator, by its index; None if no model was queried."""
-    sql = f"SELECT r.usage FROM samples AS s {_RECORDS_OF_SAMPLES} WHERE s.number = ? AND s.evaluator = ?"
-    rows = source.execute(sql, (number, evaluator))
-    return UsageSum.of(usage_from_record(record) for (record,) in rows).usage
 
 
 def spent_of(source: Reads, number: int) -> Usage | None:

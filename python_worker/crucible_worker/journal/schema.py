@@ -572,8 +572,8 @@ BEGIN
     DELETE FROM experiment_loggers WHERE experiment = OLD.number;
     DELETE FROM experiment_entries WHERE experiment = OLD.number;
 END;
--- Parts of evaluations whose work is shared: runs of samples that one worker leases. `part` is never used again: it is
--- also the byte that its holder locks in `parts.lock`. A part that is done has no row. Who helps has one without runs.
+-- Parts of evaluations that workers of an earlier release run together; this one writes none. `part` is also the byte
+-- that its holder locks in `parts.lock`.
 --   number: of the evaluation
 --   evaluator: of the evaluator in the request, from 0
 --   remaining: runs of samples without a result of this attempt
@@ -595,7 +595,7 @@ CREATE TABLE IF NOT EXISTS part_samples (
     record BLOB NOT NULL,
     PRIMARY KEY (number, chunk)
 ) WITHOUT ROWID;
--- Whichever release's worker ends, interrupts or resumes an evaluation: no holder of its parts can write any more.
+-- Whichever release's worker ends, interrupts or resumes an evaluation: holders of its parts can write no more.
 CREATE TRIGGER IF NOT EXISTS parts_end AFTER UPDATE OF state, attempt ON evaluations
 WHEN NEW.state NOT IN ('queued', 'running') OR NEW.attempt <> OLD.attempt
 BEGIN

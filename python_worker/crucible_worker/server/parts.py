@@ -195,7 +195,6 @@ async def build_with(
         model_roots=settings.model_roots,
         log_to=settings.log_to,
         feed_all=feed_all,
-        share_work=settings.share_work,
         resume_interrupted=settings.resume_interrupted,
     )
     return Parts(

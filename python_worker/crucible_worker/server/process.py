@@ -227,6 +227,10 @@ def serve(
         structlog.get_logger("crucible_worker.server").warning(
             "no_watchdog", reason="/bin/sh cannot be started: a call that holds the GIL delays the end of the process"
         )
+    if settings.share_work:
+        structlog.get_logger("crucible_worker.server").warning(
+            "share_work_has_no_effect", cure="remove --share-work, CRUCIBLE_SHARE_WORK or share_work"
+        )
     try:
         if with_parent:
             end_with_parent(guard)

@@ -13,7 +13,7 @@ import structlog
 from crucible_bridge.types import BackgroundTask
 from crucible_worker.util.faults import Failures
 
-__all__ = ["FIRST_PAUSE_SECONDS", "LONGEST_PAUSE_SECONDS", "Background"]
+__all__ = ["FIRST_PAUSE_SECONDS", "LONGEST_PAUSE_SECONDS", "Background", "retrieve_error"]
 
 FIRST_PAUSE_SECONDS = 1.0
 """Seconds between the first failure of a task and its next beginning; doubled with each failure that follows."""
@@ -64,3 +64,9 @@ class Background:
         self._failed[name] = dataclasses.replace(
             known, failures=known.failures + 1, last_failure_unix_ns=time.time_ns(), error_id=error_id
         )
+
+
+def retrieve_error(future: asyncio.Future[Any]) -> None:
+    """Retrieve the error of what nothing may wait for any more, so that asyncio does not log it."""
+    if not future.cancelled():
+        future.exception()

@@ -81,11 +81,6 @@ class ManagedModel(RemoteModel):
             content = f"{content},{full}"
         return self._of_content(content, self.renderer)
 
-    @property
-    def confirms_weights(self) -> bool:
-        """Always."""
-        return True
-
     async def record_weights(self) -> None:
         """Check that the server has the checkpoint, by its report and by the log-probabilities of a fixed prompt."""
         self._changes = await self._deployment.begin(self._target)

@@ -138,11 +138,6 @@ class RemoteModel(Model):
                 raise
             return
 
-    @property
-    def confirms_weights(self) -> bool:
-        """Whether the server's settings have `probe`."""
-        return self._server.probe
-
     async def record_weights(self) -> None:
         """Measure a fixed prompt at each replica, if the server's settings have `probe`.
 

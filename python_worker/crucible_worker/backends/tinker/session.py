@@ -15,6 +15,7 @@ from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_worker.backends.tinker.services import TinkerService
 from crucible_worker.backends.tinker.shared import Shared, in_thread
+from crucible_worker.util.background import retrieve_error
 
 if TYPE_CHECKING:
     from crucible_worker.backends.tinker.client import Service
@@ -102,7 +103,7 @@ class Session:
         self._session.drop()
         if made is not None:
             closing = asyncio.wrap_future(made.close())
-            closing.add_done_callback(_retrieve_error)
+            closing.add_done_callback(retrieve_error)
             with contextlib.suppress(TimeoutError, Exception):  # nothing could be done about an error here
                 async with asyncio.timeout(CLOSE_SECONDS):
                     await closing
@@ -127,7 +128,7 @@ class Session:
             waiting = asyncio.wrap_future(begin())
         except Exception as error:
             raise self._failure(error, model) from None
-        waiting.add_done_callback(_retrieve_error)
+        waiting.add_done_callback(retrieve_error)
         return waiting
 
     async def _wait(self, waiting: asyncio.Future[Any]) -> None:
@@ -167,9 +168,3 @@ class Session:
             return error
         failures = importlib.import_module("crucible_worker.backends.tinker.failures")  # imports the library
         return failures.of_error(error, self.service.name, model, self._key)
-
-
-def _retrieve_error(done: asyncio.Future[Any]) -> None:
-    """Retrieve the error of a call without a waiting caller, so that asyncio does not log it."""
-    if not done.cancelled():
-        done.exception()
