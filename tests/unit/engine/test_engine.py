@@ -11,7 +11,7 @@ from crucible_bridge.codec.events import event_from_record, event_to_record
 from crucible_bridge.errors import Unavailable
 from crucible_bridge.events import EventKind
 from crucible_bridge.types import EmbeddedModel, EvaluationState, Limits, Sample, SamplingParams
-from crucible_worker.engine import engine, recording, sampling
+from crucible_worker.engine import engine, recording, scheduler
 from crucible_worker.engine.preparation import Sources
 from crucible_worker.evaluations import Evaluations
 from crucible_worker.events import streams
@@ -100,7 +100,7 @@ async def test_no_result_is_kept_after_a_stop(tmp_path):
 
 async def test_results_that_wait_for_the_writer_are_bounded(tmp_path, monkeypatch):
     """A writer that stands still holds the samples back, not the memory; all are there in the end."""
-    monkeypatch.setattr(sampling, "MAX_UNWRITTEN", 3)
+    monkeypatch.setattr(scheduler, "MAX_UNWRITTEN", 3)
     model = ScriptedModel()
     async with evaluations_of(tmp_path, model) as evaluations:
         standing, go = asyncio.Event(), threading.Event()
