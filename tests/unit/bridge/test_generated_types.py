@@ -26,7 +26,7 @@ from tests.unit.bridge.strategies import plain
 def test_values_and_messages_are_each_others(seed: int):
     """A value is encoded and decoded to an equal one, and a message of a value is encoded again byte for byte."""
     pairs, met = decoders(generated.__name__), set[str]()
-    for stem, content in made(seed, 4, generated.__name__):
+    for stem, content in made(seed, 1, generated.__name__):
         decode, kind, encode = pairs[stem]
         assert encode is not None
         try:

@@ -41,6 +41,7 @@ VALUES = st.recursive(
     | st.binary(max_size=300)
     | ANY_TEXT,
     lambda inner: st.lists(inner, max_size=20) | st.dictionaries(ANY_TEXT, inner, max_size=20),
+    max_leaves=20,
 )
 
 
@@ -84,7 +85,7 @@ def test_values_of_another_type_are_refused(value):
         decoded(encoded(value), msgspec.msgpack.Decoder(_Found))
 
 
-@given(st.dictionaries(ANY_TEXT, VALUES))
+@given(st.dictionaries(ANY_TEXT, VALUES, max_size=5))
 def test_messages_come_out_as_they_went_in(message):
     """Text that is no valid Unicode included."""
     framed = pack_text(message)
