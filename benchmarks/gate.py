@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from _report import Claim, arguments, report
 
-from crucible_worker.metrics.gating import Allowed, Finding, finding, paired_drop
+from crucible_worker.metrics.gating import AllowedDrop, GateFinding, finding, paired_drop
 from crucible_worker.metrics.multiple import holm
 from crucible_worker.metrics.paired import mcnemar_p, paired_difference
 from crucible_worker.metrics.student import t_quantile
@@ -42,10 +42,10 @@ def continuous(random: np.random.Generator) -> np.ndarray:
 def blocked(random: np.random.Generator, draws: Iterator[Draw] | list[Draw]) -> bool:
     """Whether a policy that allows no drop blocks a candidate that is as good as the baseline."""
     drawn = [draw(random) for draw in draws]
-    drops = [paired_drop(one, other, Allowed(drop=0.0), confidence=CONFIDENCE) for one, other in drawn]
+    drops = [paired_drop(one, other, AllowedDrop(drop=0.0), confidence=CONFIDENCE) for one, other in drawn]
     corrected = holm([drop.chance for drop in drops if drop.chance is not None])
     return any(
-        finding(drop, paired=True, min_n=30, corrected=chance, alpha=1 - CONFIDENCE) is Finding.FAIL
+        finding(drop, paired=True, min_n=30, corrected=chance, alpha=1 - CONFIDENCE) is GateFinding.FAIL
         for drop, chance in zip(drops, corrected, strict=True)
     )
 
@@ -150,10 +150,10 @@ def times(runs: int) -> list[Claim]:
     few = np.round(measured, 1)
     clusters = random.integers(CLUSTERS, size=SAMPLES)
     works: dict[str, Callable[[], object]] = {
-        "gate_binary": lambda: paired_drop(right[0], right[1], Allowed(drop=0.01), confidence=CONFIDENCE),
-        "gate_continuous": lambda: paired_drop(measured[0], measured[1], Allowed(drop=0.01), confidence=CONFIDENCE),
+        "gate_binary": lambda: paired_drop(right[0], right[1], AllowedDrop(drop=0.01), confidence=CONFIDENCE),
+        "gate_continuous": lambda: paired_drop(measured[0], measured[1], AllowedDrop(drop=0.01), confidence=CONFIDENCE),
         "gate_clusters": lambda: paired_drop(
-            measured[0], measured[1], Allowed(drop=0.01), confidence=CONFIDENCE, clusters=clusters
+            measured[0], measured[1], AllowedDrop(drop=0.01), confidence=CONFIDENCE, clusters=clusters
         ),
         "compare_binary": lambda: paired_difference(*right, confidence=CONFIDENCE),
         "compare_continuous": lambda: paired_difference(*measured, confidence=CONFIDENCE),

@@ -34,7 +34,7 @@ from crucible_worker.engine import claims, recording
 from crucible_worker.engine.recording import FinishedSample
 from crucible_worker.journal import Journal
 from crucible_worker.journal.owners import OwnerLocks
-from crucible_worker.journal.queries import Row, find
+from crucible_worker.journal.queries import EvaluationRow, find
 from crucible_worker.journal.records import SampleKey
 
 EVENTS = 1_000_000
@@ -140,7 +140,7 @@ async def _others(journal: Journal) -> None:
         await journal.submit(lambda transaction: transaction.append(0, [event] * 1000))
 
 
-async def _write(journal: Journal, row: Row, start: int, count: int) -> None:
+async def _write(journal: Journal, row: EvaluationRow, start: int, count: int) -> None:
     kept = [
         FinishedSample(
             SampleKey(position, 0, 0),
@@ -196,7 +196,7 @@ async def next_to_unread(address: str, count: int) -> list[float]:
             return await _timed(probe, PROBES)
 
 
-async def _keep_writing(journal: Journal, row: Row) -> None:
+async def _keep_writing(journal: Journal, row: EvaluationRow) -> None:
     position = row.done
     while True:
         await _write(journal, row, position, WRITTEN)

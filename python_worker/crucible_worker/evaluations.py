@@ -58,8 +58,8 @@ from crucible_worker.journal import Journal, JournalUnavailable, Transaction
 from crucible_worker.journal.lived_time import LivedTime
 from crucible_worker.journal.queries import (
     SAMPLE_PAGE_BYTES,
+    EvaluationRow,
     Head,
-    Row,
     evaluation_of,
     extent_of,
     find,
@@ -478,7 +478,7 @@ class Evaluations:
         self._admission.refuse_above_limit(concurrency, "concurrency")
         return await self._control(evaluation_id, lambda now, number: set_concurrency(now, number, concurrency))
 
-    async def _control(self, evaluation_id: str, change: Callable[[Transaction, int], Row]) -> Evaluation:
+    async def _control(self, evaluation_id: str, change: Callable[[Transaction, int], EvaluationRow]) -> Evaluation:
         number = (await self._look_up(evaluation_id)).number
         row = await self._journal.submit(lambda transaction: change(transaction, number))
         self._admission.control(number, Control.of(row))
@@ -603,7 +603,7 @@ class Evaluations:
         await self._journal.aclose()
         self._locks.close()
 
-    async def _look_up(self, evaluation_id: str) -> Row:
+    async def _look_up(self, evaluation_id: str) -> EvaluationRow:
         row = await self._journal.read(find, evaluation_id)
         if row is None:
             raise NotFound(
@@ -614,7 +614,7 @@ class Evaluations:
             )
         return await self._reaper.reap(row)
 
-    async def _until_idle(self, row: Row) -> Row:
+    async def _until_idle(self, row: EvaluationRow) -> EvaluationRow:
         """Wait until an evaluation has ended or is interrupted."""
         attempt = self._admission.attempt(row.number)
         if attempt is not None:

@@ -14,10 +14,10 @@ from typing import Any
 from crucible_worker.children.frames import HEADER
 from crucible_worker.evaluators.inspect.frames import MAX_FRAME_BYTES
 from crucible_worker.evaluators.inspect.host import __main__ as host
-from crucible_worker.evaluators.inspect.host.line import Line
+from crucible_worker.evaluators.inspect.host.line import WorkerClient
 
 
-async def _run(order: dict[str, Any], line: Line) -> dict[str, Any]:
+async def _run(order: dict[str, Any], line: WorkerClient) -> dict[str, Any]:
     match order["task"]:
         case "ask":
             questions = (line.ask(text=text) for text in order["texts"])
@@ -99,7 +99,7 @@ def _found(order: dict[str, Any], answer: dict[str, Any]) -> dict[str, Any]:
 
 
 async def _serve(end: Any) -> None:
-    line = await Line.over(end)
+    line = await WorkerClient.over(end)
     await line.tell(await _run(await line.receive(), line))
     await line.closed()
 

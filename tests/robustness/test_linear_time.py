@@ -38,7 +38,7 @@ from crucible_worker.backends.openai.documents import read_document
 from crucible_worker.backends.openai.failures import FailedRequest, of_status, retry_after
 from crucible_worker.backends.openai.scoring import Scorer
 from crucible_worker.evaluators.inspect.allowed import parse_task
-from crucible_worker.evaluators.inspect.answers import Answers
+from crucible_worker.evaluators.inspect.answers import TaskResponder
 from crucible_worker.evaluators.inspect.found import outcome_of, task_metrics
 from crucible_worker.evaluators.inspect.frames import unpack
 from crucible_worker.evaluators.judging import judgement
@@ -440,7 +440,7 @@ def _pair(answer: str) -> object:
 
 
 def _found(message: dict[str, Any]) -> object:
-    return outcome_of("t", message, Answers({}, {}, seed=0, keep_thinking=True))
+    return outcome_of("t", message, TaskResponder({}, {}, seed=0, keep_thinking=True))
 
 
 ROWS |= {

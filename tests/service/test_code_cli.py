@@ -13,7 +13,7 @@ import pytest
 from crucible_bridge.errors import InvalidField
 from crucible_worker.cli import checks
 from crucible_worker.cli.batches import batches_of
-from crucible_worker.cli.checks import Check, run_checks
+from crucible_worker.cli.checks import DoctorCheck, run_checks
 from crucible_worker.config import Settings
 from crucible_worker.grading.code import bubblewrap
 from crucible_worker.grading.code.images import CodeImage
@@ -30,7 +30,7 @@ def grade(folder: Path, records: list[Any], *arguments: str, **environment: str)
     return commands.run("grade", "--code", *files, *arguments, env={**os.environ, **environment}, seconds=60)
 
 
-def found(folder: Path, monkeypatch: pytest.MonkeyPatch, sandboxes: int | None, *images: CodeImage) -> Check:
+def found(folder: Path, monkeypatch: pytest.MonkeyPatch, sandboxes: int | None, *images: CodeImage) -> DoctorCheck:
     """What doctor says of the sandbox."""
     monkeypatch.setattr(checks, "_torch_device", lambda: "CPU")
     settings = Settings(port=0, state_dir=folder, grading_processes=0, code_sandboxes=sandboxes, code_images=images)

@@ -29,7 +29,7 @@ from crucible_worker.evaluators.environments import processes as processes_modul
 from crucible_worker.evaluators.environments.entry_points import GROUP
 from crucible_worker.evaluators.environments.group import Strategy, Tolerance
 from crucible_worker.evaluators.environments.own_loop import guarded_call
-from crucible_worker.evaluators.environments.processes import Processes
+from crucible_worker.evaluators.environments.processes import EnvironmentProcesses
 from crucible_worker.evaluators.environments.records import outcome_of
 from tests.distributions import install, lay_out
 from tests.robustness.harness import count_lines, until, workshop
@@ -116,8 +116,8 @@ def _sockets() -> set[str]:
     return {name for name in found if name.startswith("socket:")}
 
 
-def _order(what: str, options: dict[str, Any]) -> child.Order:
-    return child.Order(
+def _order(what: str, options: dict[str, Any]) -> child.GroupOrder:
+    return child.GroupOrder(
         sample=Sample(id="s", input=what),
         options=options,
         size=3,
@@ -310,13 +310,13 @@ async def test_a_fork_server_that_has_ended_holds_up_no_end(act: Act, folder: Pa
 
 async def test_processes_that_cannot_be_ended_hold_up_no_end(act: Act, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of their evaluation: what it held is another one's."""
-    close = Processes.close
+    close = EnvironmentProcesses.close
 
-    def closed_badly(processes: Processes) -> None:
+    def closed_badly(processes: EnvironmentProcesses) -> None:
         close(processes)
         raise RuntimeError("they could not be ended")
 
-    monkeypatch.setattr(Processes, "close", closed_badly)
+    monkeypatch.setattr(EnvironmentProcesses, "close", closed_badly)
     async with rig() as r, asyncio.timeout(60):
         found = await r.evaluation.evaluate(asked(evaluators=[act()], dataset=_does("end"), sampling=SAMPLING))
 
@@ -395,7 +395,7 @@ async def test_what_did_not_load_gives_its_socket_back_when_it_is_closed(
     monkeypatch.setenv("LANG", "slow")
     monkeypatch.setattr(processes_module, "LOAD_SECONDS", 0.05)
     before = _sockets()
-    kept = Processes(act().options["environment"])
+    kept = EnvironmentProcesses(act().options["environment"])
     with pytest.raises(FailedPrecondition, match="did not load within"):
         await kept.make(_order("end", {}), asker())
     held = _sockets() - before
@@ -560,7 +560,7 @@ async def test_nothing_is_different_from_what_it_would_be_here(act: Act, folder:
         max_turns=order.max_turns,
     )
 
-    processes = Processes("acting")
+    processes = EnvironmentProcesses("acting")
     try:
         found = await processes.make(order, asker())
     finally:
@@ -589,7 +589,7 @@ async def test_loading_is_no_part_of_a_samples_time(act: Act, monkeypatch: pytes
 
 async def test_a_process_that_ends_between_groups_fails_none(act: Act, folder: Path) -> None:
     """The next group finds another one."""
-    processes = Processes("acting")
+    processes = EnvironmentProcesses("acting")
     environment_options = act().options["environment_options"]
     try:
         await processes.make(_order("end later", environment_options), asker())

@@ -32,7 +32,7 @@ from crucible_bridge.types import (
 from crucible_worker.grading.code.grader import CodeGrader
 from crucible_worker.grading.code.places import Places
 from crucible_worker.grading.fanout import fanout as module
-from crucible_worker.grading.fanout.connection import Connection
+from crucible_worker.grading.fanout.connection import ClusterConnection
 from crucible_worker.grading.fanout.fanout import Fanout
 from crucible_worker.grading.fanout.graders import ClusterMath, ClusterPlaces, ClusterPrograms
 from crucible_worker.grading.math.grader import MathGrader
@@ -187,7 +187,7 @@ async def test_a_cluster_without_a_free_processor_is_an_error_for_all_who_wait(m
         asked.append(body)
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(Connection, "ask", never)
+    monkeypatch.setattr(ClusterConnection, "ask", never)
     monkeypatch.setattr(module, "BEGIN_SECONDS", 0.2)
     fanout = Fanout("auto", 8)
     try:

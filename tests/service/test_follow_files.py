@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from crucible_worker.planning.follow.checkpoints import Checkpoint, Lookout, Naming, look
+from crucible_worker.planning.follow.checkpoints import FollowedCheckpoint, Lookout, Naming, look
 from crucible_worker.planning.follow.holding import Vanished, changed, hold, left, release
 from tests import needs
 from tests.service import follow_process
@@ -73,10 +73,10 @@ def test_a_checkpoint_is_whole_when_its_last_byte_is_written(tmp_path: Path):
     assert _contents(held.path, 1) == follow_process.files(1)
 
 
-def _followed(directory: Path, trainer: subprocess.Popen[str]) -> tuple[dict[str, Checkpoint], list[str]]:
+def _followed(directory: Path, trainer: subprocess.Popen[str]) -> tuple[dict[str, FollowedCheckpoint], list[str]]:
     """Hold each checkpoint that is seen until the trainer has ended: those that were held, and why others were not."""
     lookout = Lookout(directory, Naming())
-    held: dict[str, Checkpoint] = {}
+    held: dict[str, FollowedCheckpoint] = {}
     vanished: list[str] = []
     running = True
     while running:

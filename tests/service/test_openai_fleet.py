@@ -12,7 +12,7 @@ from crucible_bridge.types import ChatMessage, Conversation, ModelInput, OpenAIM
 from crucible_worker.backends.balancer import BUSIER_REQUESTS, FAILURES_IN_A_ROW, FIRST_WAIT_SECONDS
 from crucible_worker.backends.openai.addresses import resolve
 from crucible_worker.backends.openai.backend import OpenAIBackend
-from crucible_worker.backends.openai.connection import Connection
+from crucible_worker.backends.openai.connection import ServerConnection
 from crucible_worker.backends.openai.fleet import FRESH_SECONDS, REST_SECONDS, Fleet
 from crucible_worker.backends.openai.model import RemoteModel
 from crucible_worker.backends.openai.servers import OpenAIServer
@@ -113,7 +113,7 @@ async def test_requests_are_shared_and_replicas_are_one_model():
         await rig.model.load()
         assert await rig.texts(*(f"p{index}" for index in range(9))) == [f"P{index}" for index in range(9)]
         assert rig.asked == [3, 3, 3]
-        alone = RemoteModel(Connection(OpenAIServer(name="s", base_url=rig.servers[0].url), {}), "m")
+        alone = RemoteModel(ServerConnection(OpenAIServer(name="s", base_url=rig.servers[0].url), {}), "m")
         assert (rig.model.fingerprint, rig.model.evaluated_fingerprint) == (
             alone.fingerprint,
             alone.evaluated_fingerprint,
@@ -125,7 +125,7 @@ async def test_one_base_url_in_a_list_is_a_single_server():
     async with ScriptedServer().serving() as server:
         backend = OpenAIBackend([OpenAIServer(name="s", base_urls=(server.url,))])
         model = await backend.open(OpenAIModel("s", "m"))
-        assert isinstance(model._connection, Connection)
+        assert isinstance(model._connection, ServerConnection)
         assert (await model.sample_text("hi", PARAMS))[0].text == "HI"
         await backend.aclose()
 

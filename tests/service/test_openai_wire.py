@@ -19,7 +19,7 @@ from crucible_bridge.types import ChatMessage, Conversation, ModelInput, OpenAIM
 from crucible_worker.backends.openai import documents
 from crucible_worker.backends.openai.authorities import tls_context
 from crucible_worker.backends.openai.backend import OpenAIBackend
-from crucible_worker.backends.openai.connection import Connection
+from crucible_worker.backends.openai.connection import ServerConnection
 from crucible_worker.backends.openai.long_body import PART_BYTES
 from crucible_worker.backends.openai.model import RemoteModel
 from crucible_worker.backends.openai.servers import OpenAIServer
@@ -104,7 +104,7 @@ async def test_an_answer_that_is_being_read_fails_when_the_backend_closes():
         while not any(
             connection._client._answers
             for connection in backend._connections.values()
-            if isinstance(connection, Connection) and connection._client
+            if isinstance(connection, ServerConnection) and connection._client
         ):
             await asyncio.sleep(0.001)
         await backend.aclose()

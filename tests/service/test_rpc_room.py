@@ -15,7 +15,7 @@ from crucible_bridge.errors import BridgeError, Code, ResourceExhausted
 from crucible_bridge.types import EvaluationState, SampledSequence
 from crucible_bridge.v1 import evaluation_pb2 as pb
 from crucible_bridge.v1 import grading_pb2, grading_pb2_grpc
-from crucible_worker.rpc.room import RETRY_AFTER_SECONDS, SMALL_BYTES, Room
+from crucible_worker.rpc.room import RETRY_AFTER_SECONDS, SMALL_BYTES, ByteBudget
 from crucible_worker.testing import STALL, ScriptedModel
 from crucible_worker.util.alarms import Alarms
 from tests.robustness.harness import until
@@ -35,12 +35,12 @@ EVALUATE = "/crucible_bridge.v1.EvaluationService/Evaluate"
 class Message:
     """A message of a stream, from when it is received to when the next one is wanted."""
 
-    def __init__(self, room: Room, size: int, seconds: float = LONG_SECONDS) -> None:
+    def __init__(self, room: ByteBudget, size: int, seconds: float = LONG_SECONDS) -> None:
         self.in_work = False
         self._done = asyncio.Event()
         self.task = asyncio.create_task(self._run(room, size, seconds))
 
-    async def _run(self, room: Room, size: int, seconds: float) -> None:
+    async def _run(self, room: ByteBudget, size: int, seconds: float) -> None:
         with await room.working_on_in_turn(size, Alarms(), seconds):
             self.in_work = True
             await self._done.wait()
@@ -59,7 +59,7 @@ async def settle() -> None:
 
 async def test_messages_wait_for_room_in_their_order():
     """The first that waits is the first in, also before a smaller one that would fit; small ones do not wait."""
-    room = Room(5 * UNIT)
+    room = ByteBudget(5 * UNIT)
     with room.working_on(4 * UNIT):
         large, fitting, small = Message(room, 3 * UNIT), Message(room, UNIT + 1), Message(room, UNIT)
         await settle()
@@ -78,7 +78,7 @@ async def test_messages_wait_for_room_in_their_order():
 
 async def test_a_message_larger_than_the_room_waits_until_it_is_alone():
     """So that each has its turn."""
-    room = Room(2 * UNIT)
+    room = ByteBudget(2 * UNIT)
     first = Message(room, 50 * UNIT)
     await settle()
     second = Message(room, 50 * UNIT)
@@ -92,7 +92,7 @@ async def test_a_message_larger_than_the_room_waits_until_it_is_alone():
 
 async def test_what_waits_counts_for_new_requests_and_is_bounded():
     """A new request does not overtake; more than the room may hold does not wait either."""
-    room = Room(5 * UNIT)
+    room = ByteBudget(5 * UNIT)
     with room.working_on(4 * UNIT):
         waiting = Message(room, 4 * UNIT)
         await settle()
@@ -108,7 +108,7 @@ async def test_what_waits_counts_for_new_requests_and_is_bounded():
 
 async def test_a_message_that_waits_too_long_or_is_cancelled_leaves_its_place():
     """It is refused, or cancelled, and the next one has its turn."""
-    room = Room(4 * UNIT)
+    room = ByteBudget(4 * UNIT)
     with room.working_on(4 * UNIT):
         late, cancelled = Message(room, UNIT + 1, seconds=0.01), Message(room, UNIT + 2)
         await settle()
@@ -131,13 +131,13 @@ async def test_a_message_that_waits_too_long_or_is_cancelled_leaves_its_place():
 def received(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Sizes of the messages of streams that have come to the endpoint, as they come."""
     sizes: list[int] = []
-    come_in = Room.working_on_in_turn
+    come_in = ByteBudget.working_on_in_turn
 
-    async def noted(self: Room, size: int, *arguments: Any) -> Any:
+    async def noted(self: ByteBudget, size: int, *arguments: Any) -> Any:
         sizes.append(size)
         return await come_in(self, size, *arguments)
 
-    monkeypatch.setattr(Room, "working_on_in_turn", noted)
+    monkeypatch.setattr(ByteBudget, "working_on_in_turn", noted)
     return sizes
 
 

@@ -33,7 +33,7 @@ from crucible_bridge.types import (
 from crucible_worker.cli.samples_csv import COLUMNS, row
 from crucible_worker.exports.rows import row_of
 from crucible_worker.reports.as_json import sample_as_data
-from crucible_worker.reports.distributions import Distributions
+from crucible_worker.reports.distributions import ResultDistributions
 from crucible_worker.reports.samples import row_as_data
 from crucible_worker.testing import ScriptedModel, record_events
 from tests import needs
@@ -197,7 +197,7 @@ async def test_what_is_not_reported_is_not_zero(tmp_path: Path):
         results = [each async for each in bridge.evaluation.all_samples(evaluation.evaluation_id)]
         events = [event async for event in bridge.evaluation.watch_evaluation(evaluation.evaluation_id)]
     assert evaluation.usage == Usage(calls=3, unreported_calls=3)
-    spread = Distributions()
+    spread = ResultDistributions()
     for result in results:
         spread.add(result)
         assert result.output_tokens is None

@@ -33,7 +33,7 @@ from crucible_worker.events import run_events
 from crucible_worker.grading.registry import GRADERS
 from crucible_worker.journal.follows import CheckpointRow, CheckpointState
 from crucible_worker.journal.patient_plans import PatientPlan, PatientStep
-from crucible_worker.journal.queries import Row
+from crucible_worker.journal.queries import EvaluationRow
 from crucible_worker.journal.records import request_to_record
 from crucible_worker.planning.follow import events as checkpoint_events
 from crucible_worker.planning.patience import Improvement, best_event, plateau_event
@@ -219,13 +219,13 @@ def keys_told(comment: str, what: str) -> set[str]:
     return set(re.findall(r"[\w.<>]*[\w>]", re.sub(r"\([^)]*\)", "", told)))
 
 
-def a_row(request: EvaluateRequest) -> Row:
+def a_row(request: EvaluateRequest) -> EvaluationRow:
     """An evaluation in a journal."""
     columns: dict[str, Any] = {
-        field.name: {"int": 1, "str": "x"}.get(str(field.type)) for field in dataclasses.fields(Row)
+        field.name: {"int": 1, "str": "x"}.get(str(field.type)) for field in dataclasses.fields(EvaluationRow)
     }
     columns |= {"state": EvaluationState.RUNNING, "request": request_to_record(request)}
-    return Row(**columns)
+    return EvaluationRow(**columns)
 
 
 def events_of_every_kind() -> Iterator[Event]:

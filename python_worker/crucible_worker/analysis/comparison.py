@@ -34,7 +34,7 @@ from crucible_worker.analysis.pairing import Known, check_comparable, goal_of, p
 from crucible_worker.analysis.ties import tied_with
 from crucible_worker.history.rules import of_latest_rules
 from crucible_worker.journal import Journal
-from crucible_worker.journal.queries import Reads, Row, SnapshotReads, evaluation_of, find, list_rows
+from crucible_worker.journal.queries import EvaluationRow, Reads, SnapshotReads, evaluation_of, find, list_rows
 from crucible_worker.journal.records import request_from_record
 from crucible_worker.metrics.multiple import holm
 from crucible_worker.metrics.paired import paired_difference
@@ -130,8 +130,8 @@ def compare_in(connection: Reads, request: CompareRequest, max_samples: int, kno
     )
 
 
-def _rows_named(connection: Reads, request: CompareRequest) -> Sequence[Row]:
-    rows: list[Row] = []
+def _rows_named(connection: Reads, request: CompareRequest) -> Sequence[EvaluationRow]:
+    rows: list[EvaluationRow] = []
     for index, evaluation_id in enumerate(request.evaluation_ids):
         row = find(connection, evaluation_id)
         if row is None:
@@ -144,7 +144,7 @@ def _rows_named(connection: Reads, request: CompareRequest) -> Sequence[Row]:
     return rows
 
 
-def _rows_of_run(connection: Reads, request: CompareRequest) -> Sequence[Row]:
+def _rows_of_run(connection: Reads, request: CompareRequest) -> Sequence[EvaluationRow]:
     found, _ = list_rows(connection, run_id=request.run_id)
     gone = superseded(
         Written(

@@ -32,8 +32,8 @@ from crucible_worker.analysis.pairing import (
     why_not,
 )
 from crucible_worker.analysis.ties import PAIRED_SCORES, VALUES
-from crucible_worker.journal.queries import Reads, Row, evaluation_of, find
-from crucible_worker.metrics.gating import Allowed, Drop, Finding, drop_of_values, finding, paired_drop
+from crucible_worker.journal.queries import EvaluationRow, Reads, evaluation_of, find
+from crucible_worker.metrics.gating import AllowedDrop, Drop, GateFinding, drop_of_values, finding, paired_drop
 from crucible_worker.metrics.multiple import holm
 from crucible_worker.metrics.paired import MAX_SCORE
 from crucible_worker.reports.metric_keys import STRICT
@@ -45,7 +45,7 @@ __all__ = ["gate"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Lost:
+class LostResults:
     """Results that the candidate has lost: more than the policy allows."""
 
     count: int
@@ -69,7 +69,7 @@ def without_numbers(why: str) -> tuple[str, ...]:
 
 def sentences(
     drop: Drop,
-    found: Finding,
+    found: GateFinding,
     *,
     paired: bool,
     min_n: int,
@@ -77,7 +77,7 @@ def sentences(
     confidence: float,
     tests: int,
     left_out: int,
-    lost: Lost | None,
+    lost: LostResults | None,
     fails: bool,
 ) -> tuple[str, ...]:
     """The reasons of a metric with numbers.
@@ -112,7 +112,7 @@ def sentences(
     return tuple(told)
 
 
-def _of_lost(lost: Lost, *, fails: bool) -> str:
+def _of_lost(lost: LostResults, *, fails: bool) -> str:
     share = f"{lost.count:,} of the {lost.of:,} {lost.what} with a score in the baseline have none in the candidate"
     allowed = f"{share}{lost.reasons}, more than max_unscored_share allows, {lost.allowed:g}."
     if lost.as_wrong is None:
@@ -139,17 +139,17 @@ def _at_most(drop: Drop) -> str:
     return f"better by at least {-drop.high:.4g}" if drop.high < 0 else f"worse by at most {drop.high:.4g}"
 
 
-def _by_interval(drop: Drop, found: Finding, corrected: float, confidence: float, tests: int) -> str:
+def _by_interval(drop: Drop, found: GateFinding, corrected: float, confidence: float, tests: int) -> str:
     percent, together = (
         f"{confidence * 100:g} %",
         f" after Holm's correction for {tests:,} metrics" if tests > 1 else "",
     )
     chance = f"p {corrected:.2g}{together}"
-    if found is Finding.FAIL:
+    if found is GateFinding.FAIL:
         return f"The drop is larger than allowed ({chance}); at {percent} it is at least {drop.low:.4g}."
-    if found is Finding.PASS and drop.drop <= 0:
+    if found is GateFinding.PASS and drop.drop <= 0:
         return f"At {percent} the candidate is {_at_most(drop)}."
-    if found is Finding.PASS:
+    if found is GateFinding.PASS:
         return f"At {percent} the drop is at most {drop.high:.4g}."
     wanted = "" if drop.needed is None else f" About {drop.needed:,.0f} samples would tell if the drop stays as it is."
     between = f"between {drop.low:.4g} and {drop.high:.4g} at {percent}"
@@ -169,7 +169,7 @@ class _Read:
     rests_on: str = ""
     left_out: int = 0
     """Samples with a score in one of the two evaluations alone."""
-    lost: Lost | None = None
+    lost: LostResults | None = None
     """Results with a score in the baseline alone, if they are more than the policy allows."""
     why: str = ""
     """Why there are no numbers."""
@@ -231,7 +231,7 @@ def gate(connection: Reads, request: GateRequest, max_samples: int, known: Known
     return GateResponse(verdict=_together(decided), reasons=tuple(reasons), metrics=decided)
 
 
-def _row(connection: Reads, evaluation_id: str, field: str) -> Row:
+def _row(connection: Reads, evaluation_id: str, field: str) -> EvaluationRow:
     row = find(connection, evaluation_id)
     if row is None:
         raise NotFound(
@@ -269,14 +269,14 @@ def _read(sides: _Sides, metric: GateMetric, field: str) -> _Read:
     return _numbers(sides, metric, index, place, ours, theirs, lost)
 
 
-def _of_lost_alone(lost: Lost | None, metric: GateMetric, label: str) -> _Read | None:
+def _of_lost_alone(lost: LostResults | None, metric: GateMetric, label: str) -> _Read | None:
     """What is read of a metric if no sample of the candidate has a score: all of them are wrong; None without them."""
     if lost is None or lost.as_wrong is None:
         return None
     return _Read(metric=metric, evaluator=label, drop=lost.as_wrong, rests_on=PAIRED_SCORES, lost=lost)
 
 
-def _lost(sides: _Sides, metric: GateMetric, index: int, place: int) -> Lost | None:
+def _lost(sides: _Sides, metric: GateMetric, index: int, place: int) -> LostResults | None:
     """The results that the candidate has lost, each repeat counted, if they are more than the policy allows."""
     baseline, candidate = sides.baseline, sides.candidate
     scores, theirs = sides.scores_of(baseline, index), sides.scores_of(candidate, place)
@@ -294,7 +294,7 @@ def _lost(sides: _Sides, metric: GateMetric, index: int, place: int) -> Lost | N
         after = np.array(shares, np.float64)
         if not _why_no_drop(before, after, _allowed(metric)):
             as_wrong = _paired(sides, metric, index, list(ours), before, after)
-    return Lost(
+    return LostResults(
         count=count,
         of=of,
         what="samples" if of == len(ours) else "results",
@@ -311,7 +311,7 @@ def _numbers(
     place: int,
     ours: SampleScores,
     theirs: SampleScores,
-    lost: Lost | None,
+    lost: LostResults | None,
 ) -> _Read:
     baseline, candidate = sides.baseline, sides.candidate
     label = baseline.request.evaluators[index].label
@@ -345,7 +345,7 @@ def _paired(
     )
 
 
-def _why_no_drop(before: np.ndarray, after: np.ndarray, allowed: Allowed) -> str:
+def _why_no_drop(before: np.ndarray, after: np.ndarray, allowed: AllowedDrop) -> str:
     """Why the drop of these scores cannot be computed; empty if it can be."""
     if not before.size:
         return "no sample has a score in both evaluations"
@@ -356,11 +356,11 @@ def _why_no_drop(before: np.ndarray, after: np.ndarray, allowed: Allowed) -> str
     return f"the drop that is allowed is beyond {MAX_SCORE:g}" if lost > MAX_SCORE else ""
 
 
-def _allowed(metric: GateMetric) -> Allowed:
+def _allowed(metric: GateMetric) -> AllowedDrop:
     relative = metric.max_drop is None
     drop = metric.max_relative_drop if relative else metric.max_drop
     assert drop is not None
-    return Allowed(drop=drop, relative=relative, lower_is_better=metric.direction is Goal.LOWER)
+    return AllowedDrop(drop=drop, relative=relative, lower_is_better=metric.direction is Goal.LOWER)
 
 
 def _refuse_key(key: str, evaluations: Sequence[Evaluation], field: str) -> None:
@@ -395,10 +395,14 @@ def _of(each: _Read, corrected: float | None, confidence: float, tests: int) -> 
     paired, min_n = each.rests_on == PAIRED_SCORES, each.metric.min_n
     of_matched = finding(each.drop, paired=paired, min_n=min_n, corrected=corrected, alpha=1 - confidence)
     found = of_matched
-    if each.lost is not None and found is not Finding.FAIL:
+    if each.lost is not None and found is not GateFinding.FAIL:
         found = _with_lost(each.lost, min_n, tests, confidence)
     failed = GateVerdict.WARN if tier is GateTier.WARN else GateVerdict.BLOCK
-    verdicts = {Finding.PASS: GateVerdict.PASS, Finding.FAIL: failed, Finding.OPEN: GateVerdict.INCONCLUSIVE}
+    verdicts = {
+        GateFinding.PASS: GateVerdict.PASS,
+        GateFinding.FAIL: failed,
+        GateFinding.OPEN: GateVerdict.INCONCLUSIVE,
+    }
     return GatedMetric(
         key=each.metric.key,
         tier=tier,
@@ -413,7 +417,7 @@ def _of(each: _Read, corrected: float | None, confidence: float, tests: int) -> 
             tests=tests,
             left_out=each.left_out,
             lost=each.lost,
-            fails=found is Finding.FAIL,
+            fails=found is GateFinding.FAIL,
         ),
         evaluator=each.evaluator,
         rests_on=each.rests_on,
@@ -422,13 +426,13 @@ def _of(each: _Read, corrected: float | None, confidence: float, tests: int) -> 
     )
 
 
-def _with_lost(lost: Lost, min_n: int, tests: int, confidence: float) -> Finding:
+def _with_lost(lost: LostResults, min_n: int, tests: int, confidence: float) -> GateFinding:
     """What a metric amounts to of which the candidate has lost samples: it fails if it does with these as wrong."""
     if lost.as_wrong is None or lost.as_wrong.chance is None:
-        return Finding.OPEN
+        return GateFinding.OPEN
     corrected = min(1.0, lost.as_wrong.chance * max(tests, 1))  # Bonferroni: Holm's order is that of other values
     found = finding(lost.as_wrong, paired=True, min_n=min_n, corrected=corrected, alpha=1 - confidence)
-    return Finding.FAIL if found is Finding.FAIL else Finding.OPEN
+    return GateFinding.FAIL if found is GateFinding.FAIL else GateFinding.OPEN
 
 
 def _metrics(drop: Drop, corrected: float | None) -> Metrics:

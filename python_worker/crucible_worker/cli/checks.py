@@ -18,13 +18,13 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from crucible_worker.cli.probe import NoAnswer, probe, target
+from crucible_worker.cli.probe import ProbeFailed, probe, target
 from crucible_worker.config import Settings
 from crucible_worker.grading.code.images import CodeImage
 from crucible_worker.history.resumptions import waiting_text
 from crucible_worker.journal.schema import JOURNAL_FILE, SCHEMA_VERSION, prepare
 
-__all__ = ["Check", "run_checks"]
+__all__ = ["DoctorCheck", "run_checks"]
 
 TORCH_SECONDS = 60.0
 """Time limit for importing torch and looking for a GPU, in a separate process."""
@@ -46,7 +46,7 @@ _TOOLS = {
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Check:
+class DoctorCheck:
     """One check."""
 
     name: str
@@ -61,7 +61,7 @@ class Check:
     """What it is for."""
 
 
-def run_checks(settings: Settings) -> Iterator[Check]:
+def run_checks(settings: Settings) -> Iterator[DoctorCheck]:
     """Make all checks, one after the other; a failed check does not stop the next ones.
 
     Nothing is left on disk: an existing journal is only read; without one, a temporary one is tried in a
@@ -103,16 +103,16 @@ def run_checks(settings: Settings) -> Iterator[Check]:
         yield _check(tool, lambda name=tool: _tool(name), purpose)
 
 
-def _check(name: str, look: Callable[[], str], purpose: str, *, required: bool = False) -> Check:
+def _check(name: str, look: Callable[[], str], purpose: str, *, required: bool = False) -> DoctorCheck:
     from crucible_bridge.errors import BridgeError
 
     try:
-        return Check(name=name, ok=True, required=required, detail=look(), purpose=purpose)
+        return DoctorCheck(name=name, ok=True, required=required, detail=look(), purpose=purpose)
     except _Missing as missing:
         detail = str(missing)
     except (OSError, sqlite3.Error, BridgeError) as error:
         detail = str(error)
-    return Check(name=name, ok=False, required=required, detail=detail, purpose=purpose)
+    return DoctorCheck(name=name, ok=False, required=required, detail=detail, purpose=purpose)
 
 
 class _Missing(Exception):
@@ -215,7 +215,7 @@ def _address(settings: Settings) -> str:
     except (OSError, _Missing):
         try:
             healthy = probe(settings, _SERVICE, seconds=HEALTH_SECONDS, ca=settings.tls_cert).ready
-        except NoAnswer:  # the listener is not a worker: the result is only that the address is taken
+        except ProbeFailed:  # the listener is not a worker: the result is only that the address is taken
             healthy = None
         if healthy is None:
             raise

@@ -56,7 +56,7 @@ class _Step:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class _Run:
+class _DemoRun:
     """Every checkpoint, and what was left as files."""
 
     steps: Sequence[_Step]
@@ -94,7 +94,7 @@ def demo(output: _Output = Path("demo-output"), samples: _Samples = 400, as_json
     _write(run, as_json=as_json)
 
 
-async def _demo(output: Path, samples: int, *, quiet: bool) -> _Run:
+async def _demo(output: Path, samples: int, *, quiet: bool) -> _DemoRun:
     Termination()  # the worker leads a separate session: nothing else would end it
     from crucible_bridge import connect
     from crucible_bridge.types import ReportFormat
@@ -118,7 +118,7 @@ async def _demo(output: Path, samples: int, *, quiet: bool) -> _Run:
         report.write_text(await bridge.evaluation.generate_report(ids), encoding="utf-8")
         request = ReportRequest(report_format=ReportFormat.HTML, run_id=RUN_ID, title=TITLE)
         html.write_text(await text_of(bridge, request), encoding="utf-8")
-    return _Run(steps=steps, events=counted, report=report, html=html, events_file=events_file, log_file=log_file)
+    return _DemoRun(steps=steps, events=counted, report=report, html=html, events_file=events_file, log_file=log_file)
 
 
 async def _models(bridge: Bridge) -> list[tuple[str, int]]:
@@ -170,7 +170,7 @@ def _refuse_failure(evaluation: Evaluation) -> None:
         raise _DemoFailed(f"step {evaluation.request.step} is {evaluation.state.value}: {said or 'no reason given'}")
 
 
-def _write(run: _Run, *, as_json: bool) -> None:
+def _write(run: _DemoRun, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(_as_data(run), allow_nan=False))
         return
@@ -207,7 +207,7 @@ def _percent(value: float | None) -> str:
     return "undefined" if value is None else f"{value:.1%}"
 
 
-def _as_data(run: _Run) -> dict[str, Any]:
+def _as_data(run: _DemoRun) -> dict[str, Any]:
     from crucible_worker.cli.tables import unscored
 
     return {

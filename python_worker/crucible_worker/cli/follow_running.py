@@ -77,7 +77,7 @@ async def run(
                 follows = Follows(
                     parts.evaluations.follow_records(), plans, settings.model_roots, parts.evaluations.background
                 )
-                lines = _Lines(parts.evaluations, show, as_json=as_json)
+                lines = _FollowLines(parts.evaluations, show, as_json=as_json)
                 try:
                     after = parts.evaluations.head().sequence
                     with refusing():
@@ -96,7 +96,9 @@ async def run(
     return EXIT_FAILED if lines.failed or (last is not None and last.missed) else 0
 
 
-async def _until_idle(follows: Follows, row: FollowRow, lines: _Lines, idle_seconds: float | None) -> Following | None:
+async def _until_idle(
+    follows: Follows, row: FollowRow, lines: _FollowLines, idle_seconds: float | None
+) -> Following | None:
     """Follow until the run is idle, or is no longer followed; returns what followed it here the last time."""
     waits, last, told = False, None, _Told(lines)
     while True:
@@ -124,7 +126,7 @@ async def _until_idle(follows: Follows, row: FollowRow, lines: _Lines, idle_seco
 class _Told:
     """Says what a person would not expect of the directory: each once."""
 
-    def __init__(self, lines: _Lines) -> None:
+    def __init__(self, lines: _FollowLines) -> None:
         self._lines = lines
         self._refused = self._unnamed = False
         self._looked: float | None = None
@@ -152,7 +154,7 @@ def _unfinished(following: Following) -> list[str]:
     return [f"{each.name}: not evaluated, it {each.reason}" for each in following.unfinished]
 
 
-class _Lines:
+class _FollowLines:
     """Writes what happens to a run's checkpoints and evaluations."""
 
     def __init__(self, evaluations: Evaluations, show: Show, *, as_json: bool) -> None:

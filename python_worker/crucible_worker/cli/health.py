@@ -48,12 +48,12 @@ def health(
     settings = settings_or_exit(config, of_another=True, host=host, port=port, unix_socket=unix_socket)
     # Before grpc is imported: its C core would write its own lines about what is reported below.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    from crucible_worker.cli.probe import NoAnswer, probe, target
+    from crucible_worker.cli.probe import ProbeFailed, probe, target
 
     asked = f"{target(settings)} {service}".rstrip()
     try:
         answer = probe(settings, service, seconds=timeout, ca=tls_ca or settings.tls_cert)
-    except NoAnswer as error:
+    except ProbeFailed as error:
         typer.echo(f"crucible-worker: {asked}: {error}", err=True)
         raise typer.Exit(EXIT_FAILED) from None
     typer.echo(f"{asked}: {'ready' if answer.ready else 'not ready'}{_expiry(answer.certificate_expires)}")

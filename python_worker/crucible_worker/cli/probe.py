@@ -16,7 +16,7 @@ import grpc
 
 from crucible_worker.config import Settings
 
-__all__ = ["Answer", "NoAnswer", "probe", "target"]
+__all__ = ["ProbeFailed", "ProbeReply", "probe", "target"]
 
 _CHECK = "/grpc.health.v1.Health/Check"
 _SERVICE_FIELD = b"\x0a"
@@ -32,7 +32,7 @@ _ENDED = "Socket closed"
 _HINT_TLS = "; if the worker serves with TLS: --tls-ca FILE"
 
 
-class NoAnswer(Exception):
+class ProbeFailed(Exception):
     """No worker answers, or it has no such service; the text is for people."""
 
 
@@ -44,7 +44,7 @@ def target(settings: Settings) -> str:
     return f"[{host}]:{settings.port}" if ":" in host else f"{host}:{settings.port}"
 
 
-class Answer(NamedTuple):
+class ProbeReply(NamedTuple):
     """What a worker answered."""
 
     ready: bool
@@ -53,7 +53,7 @@ class Answer(NamedTuple):
     """When the certificate that it showed expires, as Unix time; None without TLS."""
 
 
-def probe(settings: Settings, service: str, *, seconds: float, ca: Path | None) -> Answer:
+def probe(settings: Settings, service: str, *, seconds: float, ca: Path | None) -> ProbeReply:
     """Ask the worker at the address of the settings whether it is ready to serve.
 
     Args:
@@ -67,7 +67,7 @@ def probe(settings: Settings, service: str, *, seconds: float, ca: Path | None) 
     """
     name = service.encode()
     if len(name) > _MAX_SERVICE_BYTES:
-        raise NoAnswer(f"no service has a name of {len(name)} bytes")
+        raise ProbeFailed(f"no service has a name of {len(name)} bytes")
     request = _SERVICE_FIELD + bytes((len(name),)) + name if name else b""
     shown = None if ca is None or settings.unix_socket is not None else _shown(settings, ca, seconds)
     with _channel(settings, ca, shown) as channel:
@@ -76,8 +76,8 @@ def probe(settings: Settings, service: str, *, seconds: float, ca: Path | None) 
             ready = check(request, timeout=seconds) == _SERVING
         except grpc.RpcError as error:
             wants_tls = ca is None and settings.unix_socket is None and _ENDED in (error.details() or "")  # pyright: ignore[reportAttributeAccessIssue] - every one is a call
-            raise NoAnswer(_why(error, seconds) + (_HINT_TLS if wants_tls else "")) from None
-    return Answer(ready, None if shown is None else ssl.cert_time_to_seconds(shown["notAfter"]))
+            raise ProbeFailed(_why(error, seconds) + (_HINT_TLS if wants_tls else "")) from None
+    return ProbeReply(ready, None if shown is None else ssl.cert_time_to_seconds(shown["notAfter"]))
 
 
 def _channel(settings: Settings, ca: Path | None, shown: Mapping[str, Any] | None) -> grpc.Channel:
@@ -95,11 +95,11 @@ def _shown(settings: Settings, ca: Path, seconds: float) -> Mapping[str, Any]:
     try:
         return _handshake(settings, ca, seconds)
     except ConnectionRefusedError:
-        raise NoAnswer(_NOTHING_LISTENS) from None
+        raise ProbeFailed(_NOTHING_LISTENS) from None
     except OSError as error:
         if error.filename is not None:
-            raise NoAnswer(f"cannot read {error.filename}: {error.strerror}") from None
-        raise NoAnswer(f"no TLS connection to {target(settings)}: {error.strerror or error}") from None
+            raise ProbeFailed(f"cannot read {error.filename}: {error.strerror}") from None
+        raise ProbeFailed(f"no TLS connection to {target(settings)}: {error.strerror or error}") from None
 
 
 _NOTHING_LISTENS = "nothing listens there; crucible-worker serve starts a worker"

@@ -73,7 +73,7 @@ def progress(stream: TextIO, *, quiet: bool = False, lines: bool = False) -> Ite
     elif quiet:
         yield _Nothing()
     else:
-        yield _Lines(stream)
+        yield _ProgressLines(stream)
 
 
 @contextlib.contextmanager
@@ -90,14 +90,14 @@ def _bars(stream: TextIO) -> Iterator[Show]:
     counts = MofNCompleteColumn(table_column=Column(no_wrap=True))
     bar, elapsed = BarColumn(40 if wide else NARROW_BAR), (TimeElapsedColumn(),) if wide else ()
     with Progress(description, bar, counts, *elapsed, *texts, console=console) as bars:
-        yield _Bars(bars)
+        yield _EvaluationBars(bars)
 
 
 _FIELDS = ("phase", "pace", "note")
 """Texts after a bar: what is done now, the rate and the time left, and the last event."""
 
 
-class _Bars:
+class _EvaluationBars:
     """A bar for each evaluation."""
 
     def __init__(self, bars: Progress) -> None:
@@ -155,7 +155,7 @@ class _Nothing:
         pass
 
 
-class _Lines:
+class _ProgressLines:
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._written = 0.0

@@ -79,9 +79,9 @@ def up(
         raise typer.Exit(EXIT_USAGE)
     out = sys.stdout
     fleet = _connected(address)
-    from crucible_worker.cli.nodes.worker import Served
+    from crucible_worker.cli.nodes.worker import WorkerEndpoint
 
-    if not fleet.begin(Served(journal=url, options=served), {"num_cpus": num_cpus, "num_gpus": num_gpus}):
+    if not fleet.begin(WorkerEndpoint(journal=url, options=served), {"num_cpus": num_cpus, "num_gpus": num_gpus}):
         typer.echo("crucible-worker: workers are up already: crucible-worker ray status, or ray down", err=True)
         raise typer.Exit(EXIT_FAILED)
     until = time.monotonic() + wait

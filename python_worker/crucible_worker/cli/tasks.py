@@ -9,7 +9,7 @@ from pathlib import Path
 from crucible_bridge.errors import InvalidField, NotFound, PermissionDenied
 from crucible_bridge.types import Dataset, EvaluatorSpec, InlineDataset, Sample
 from crucible_worker.config import Settings
-from crucible_worker.evaluators.inspect.allowed import Allowed, TaskName, parse_task
+from crucible_worker.evaluators.inspect.allowed import InspectAllowlist, TaskName, parse_task
 
 __all__ = ["allowing", "check_allowed", "dataset_of", "evaluators_of", "keeps_log", "of_tasks"]
 
@@ -82,7 +82,7 @@ def check_allowed(tasks: Sequence[str], settings: Settings) -> None:
     Raises:
         InvalidField: one is not the name of a task, is in no file below a root, or in a package that is not allowed.
     """
-    allowed = Allowed(roots=settings.inspect_roots, packages=settings.inspect_packages)
+    allowed = InspectAllowlist(roots=settings.inspect_roots, packages=settings.inspect_packages)
     for text in tasks:
         try:
             allowed.locate(_parsed(text))

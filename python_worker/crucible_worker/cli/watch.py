@@ -61,7 +61,7 @@ def watch(
     async def follow(bridge: Bridge) -> bool:
         infos = {info.kind: info for info in await bridge.evaluation.list_evaluators()}
         results = _Results(infos, verbose=verbose)
-        with _Bars(results) if sys.stdout.isatty() else _Lines(results) as shown:
+        with _WatchBars(results) if sys.stdout.isatty() else _WatchLines(results) as shown:
             async with _Settling(bridge, infos, shown) as settling:
                 return await _follow(bridge, evaluation_id, shown, settling)
 
@@ -189,7 +189,7 @@ class _Results:
             yield from (f"  {key} is undefined: {reason}" for key, reason in metrics.undefined.items())
 
 
-class _Lines:
+class _WatchLines:
     """A line for each change, for logs and pipes."""
 
     def __init__(self, results: _Results) -> None:
@@ -197,7 +197,7 @@ class _Lines:
         self._said: dict[str, tuple[str, int]] = {}
         self._paces: dict[str, Pace] = {}
 
-    def __enter__(self) -> _Lines:
+    def __enter__(self) -> _WatchLines:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -221,7 +221,7 @@ class _Lines:
             typer.echo(line)
 
 
-class _Bars:
+class _WatchBars:
     """A bar for each evaluation, on a terminal."""
 
     def __init__(self, results: _Results) -> None:
@@ -239,7 +239,7 @@ class _Bars:
         self._paces: dict[str, Pace] = {}
         self._ended: set[str] = set()
 
-    def __enter__(self) -> _Bars:
+    def __enter__(self) -> _WatchBars:
         # From here on Ctrl-C has something to clean up: the cursor is hidden, and the line has no end.
         raise_interrupts()
         self._progress.start()

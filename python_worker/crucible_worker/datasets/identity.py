@@ -15,7 +15,7 @@ from crucible_bridge.types import Conversation, EvaluationPlan, InlineDataset, P
 from crucible_worker.journal.messages import messages_to_values
 from crucible_worker.journal.packing import pack
 
-__all__ = ["KeptSamples", "canonical", "digest", "with_kept_samples"]
+__all__ = ["SampleCache", "canonical", "digest", "with_kept_samples"]
 
 _FIRST_FIELDS: Mapping[str, tuple[str, ...]] = {
     "BuiltinDataset": ("name",),
@@ -51,7 +51,7 @@ _FIRST_FIELDS: Mapping[str, tuple[str, ...]] = {
 only if they do not have their default: a request without them keeps its fingerprint."""
 
 
-class KeptSamples(tuple[Sample, ...]):
+class SampleCache(tuple[Sample, ...]):
     """Samples that many requests share, such as those of a plan: digests and data sets are computed once."""
 
     @functools.cached_property
@@ -72,7 +72,7 @@ def with_kept_samples(plan: EvaluationPlan) -> EvaluationPlan:
         source = planned.dataset.source
         if not isinstance(source, InlineDataset):
             return planned
-        dataset = dataclasses.replace(planned.dataset, source=InlineDataset(KeptSamples(source.samples)))
+        dataset = dataclasses.replace(planned.dataset, source=InlineDataset(SampleCache(source.samples)))
         return dataclasses.replace(planned, dataset=dataset)
 
     return dataclasses.replace(
@@ -113,7 +113,7 @@ def canonical(value: Any) -> Any:
     """A form of plain lists and scalars in which equal values have equal bytes."""
     if isinstance(value, InlineDataset):
         samples = value.samples
-        return ["InlineDataset", samples.digest if isinstance(samples, KeptSamples) else _samples_digest(samples)]
+        return ["InlineDataset", samples.digest if isinstance(samples, SampleCache) else _samples_digest(samples)]
     if isinstance(value, enum.Enum):
         return value.value
     if dataclasses.is_dataclass(value):

@@ -33,7 +33,7 @@ __all__ = [
     "MAX_LINE_BYTES",
     "MAX_LINE_PARTS",
     "MAX_SKIPPED_BYTES",
-    "Line",
+    "JsonLine",
     "MalformedLine",
     "array_elements",
     "bounded_lines",
@@ -65,7 +65,7 @@ _EXCERPT_BYTES = 240
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class JsonLine:
     """A record of a file."""
 
     number: int
@@ -118,7 +118,7 @@ def find_file(path: str, roots: Sequence[Path], field: str) -> Path:
 
 def read_lines(
     path: Path, field: str, rows: RowReader, go_on: Callable[[], None] = lambda: None
-) -> Generator[Line, None, None]:
+) -> Generator[JsonLine, None, None]:
     """Every record of a file, in order, malformed ones included.
 
     Args:
@@ -143,7 +143,7 @@ def read_lines(
     rows.finish()
 
 
-def line_of(number: int, raw: bytes | None, rows: RowReader) -> Line:
+def line_of(number: int, raw: bytes | None, rows: RowReader) -> JsonLine:
     """Read a line of `bounded_lines`.
 
     Raises:
@@ -152,14 +152,14 @@ def line_of(number: int, raw: bytes | None, rows: RowReader) -> Line:
     size = len(raw or b"")
     more = ""
     try:
-        return Line(number=number, sample=rows.sample(parsed_line(raw), lambda value: written(value, size)))
+        return JsonLine(number=number, sample=rows.sample(parsed_line(raw), lambda value: written(value, size)))
     except MalformedLine as error:
         problem = str(error)
     except MalformedRow as error:
         problem, more = str(error), error.more
     except RecursionError:  # it could be parsed, but cannot be serialized again
         problem = "is nested too deeply"
-    return Line(number=number, problem=problem, shown="; ".join(filter(None, (more, _excerpt(raw)))))
+    return JsonLine(number=number, problem=problem, shown="; ".join(filter(None, (more, _excerpt(raw)))))
 
 
 def _excerpt(raw: bytes | None) -> str:
@@ -170,7 +170,7 @@ def _excerpt(raw: bytes | None) -> str:
     return f"it reads {shown}{'...' if len(begins) > _EXCERPT_BYTES else ''}"
 
 
-def _records(file: io.BufferedReader, field: str, rows: RowReader, go_on: Callable[[], None]) -> Iterator[Line]:
+def _records(file: io.BufferedReader, field: str, rows: RowReader, go_on: Callable[[], None]) -> Iterator[JsonLine]:
     is_array = file.peek(1).removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"[")
     noun, number = "element" if is_array else "line", 0
     try:

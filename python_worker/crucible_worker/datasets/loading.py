@@ -34,7 +34,7 @@ from crucible_bridge.types import (
     TokensChunk,
 )
 from crucible_worker.datasets.hub.loading import read_rows
-from crucible_worker.datasets.identity import KeptSamples
+from crucible_worker.datasets.identity import SampleCache
 from crucible_worker.datasets.jsonl import find_file, read_lines
 from crucible_worker.datasets.spool import MalformedSample, SpooledSamples, shuffle_key, spool
 from crucible_worker.datasets.tables.loading import read_table
@@ -98,7 +98,7 @@ def load(
     if dataset.limit is not None and dataset.limit < 1:
         raise InvalidField("dataset.limit", f"is {dataset.limit}, at least 1 is needed")
     match dataset.source:
-        case InlineDataset(KeptSamples() as samples):
+        case InlineDataset(SampleCache() as samples):
             return _kept(samples, dataset, go_on)
         case InlineDataset(samples):
             field, loaded = "dataset.inline", _identified(samples, "dataset.inline")
@@ -125,7 +125,7 @@ def _finished(
     return LoadedDataset(samples=samples, fingerprint=_fingerprint(samples, go_on))
 
 
-def _kept(samples: KeptSamples, dataset: Dataset, go_on: Callable[[], None]) -> LoadedDataset:
+def _kept(samples: SampleCache, dataset: Dataset, go_on: Callable[[], None]) -> LoadedDataset:
     key = (dataset.limit, dataset.shuffle_seed, tuple(sorted(dataset.where.items())))
     if key not in samples.loaded:
         field = "dataset.inline"

@@ -20,7 +20,7 @@ from crucible_worker.children.entry import begin
 from crucible_worker.children.frames import frame, receive
 from crucible_worker.children.messages import error_from_map, error_to_map, pack, unpack
 from crucible_worker.children.process import Process
-from crucible_worker.datasets.jsonl import MAX_LINE_BYTES, Line, line_of
+from crucible_worker.datasets.jsonl import MAX_LINE_BYTES, JsonLine, line_of
 
 __all__ = ["Fault", "answer", "rows_of", "without_tokens"]
 
@@ -52,7 +52,7 @@ def rows_of(
     environment: Mapping[str, str],
     died: Unavailable,
     go_on: Callable[[], None],
-) -> Generator[Line, None, None]:
+) -> Generator[JsonLine, None, None]:
     """The rows that a child sends, in order, numbered from 1, malformed ones included. Closing it ends the child.
 
     Args:
@@ -121,7 +121,7 @@ def _end_with(end: socket.socket) -> None:
 
 def _lines(
     end: socket.socket, rows: RowReader, died: Unavailable, go_on: Callable[[], None]
-) -> Generator[Line, None, None]:
+) -> Generator[JsonLine, None, None]:
     number = 0
     while True:
         try:
@@ -134,7 +134,7 @@ def _lines(
         if kind in (_ROW, _LONG):
             yield line_of(number, text if kind == _ROW else None, rows)
         elif kind == _FAULT:
-            yield Line(number=number, problem=json.loads(text))
+            yield JsonLine(number=number, problem=json.loads(text))
         elif kind == _ERROR:
             raise error_from_map(json.loads(text))
         elif kind == _END:

@@ -22,7 +22,7 @@ import numpy as np
 from crucible_bridge.errors import InvalidField, Unavailable
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Problem, Sample
-from crucible_worker.datasets.jsonl import Line
+from crucible_worker.datasets.jsonl import JsonLine
 from crucible_worker.journal.contents import input_from_value, input_to_value
 from crucible_worker.journal.packing import pack, unpack
 
@@ -51,7 +51,7 @@ class MalformedSample:
 
 
 def spool(
-    lines: Iterable[Line],
+    lines: Iterable[JsonLine],
     directory: Path | None,
     *,
     field: str,
@@ -143,7 +143,7 @@ class SpooledSamples(Sequence[Sample | MalformedSample]):
             order = order[np.lexsort(words.T[::-1])]
         self._order = order[:limit].copy()
 
-    def _add(self, line: Line) -> None:
+    def _add(self, line: JsonLine) -> None:
         index = len(self)
         self._noun = line.noun or self._noun
         self._numbers.append(line.number)

@@ -52,7 +52,7 @@ from crucible_worker.history.reaper import Reaper
 from crucible_worker.history.rules import refuse_other_rules
 from crucible_worker.journal import Journal, JournalUnavailable, Transaction
 from crucible_worker.journal.outages import Outages
-from crucible_worker.journal.queries import Reads, Row, find
+from crucible_worker.journal.queries import EvaluationRow, Reads, find
 from crucible_worker.journal.records import request_from_record
 from crucible_worker.util.fingerprints import model_part, same
 from crucible_worker.util.limits import WorkerLimits
@@ -134,7 +134,7 @@ class Admission:
         self._loggers = loggers
         self._limits, self._worker_id, self._spending = limits, worker_id, spending
         self._attempts: dict[int, Attempt] = {}
-        self._claims: set[asyncio.Task[tuple[Row, bool]]] = set()
+        self._claims: set[asyncio.Task[tuple[EvaluationRow, bool]]] = set()
         self._preparing = 0
         self._claimants = FewAtOnce(1)
 
@@ -229,7 +229,7 @@ class Admission:
         recorded: bool = False,
         by_itself: bool = False,
         caller: Caller | None = None,
-    ) -> tuple[Row, bool]:
+    ) -> tuple[EvaluationRow, bool]:
         """Start or resume an evaluation, unless it has ended or has an owner; the flag says whether it existed already.
 
         Args:
@@ -249,7 +249,7 @@ class Admission:
 
     async def enqueue(
         self, request: EvaluateRequest, also: Callable[[Transaction], None], *, again: bool = True
-    ) -> tuple[Row, bool]:
+    ) -> tuple[EvaluationRow, bool]:
         """As `admit`, without waiting: the attempt itself reads the data set and opens the model, or fails.
 
         Args:
@@ -263,8 +263,8 @@ class Admission:
         return await self._shielded(request.evaluation_id, self._enqueue(request, time.monotonic(), also, again))
 
     async def _shielded(
-        self, evaluation_id: str, claim: Coroutine[object, object, tuple[Row, bool]]
-    ) -> tuple[Row, bool]:
+        self, evaluation_id: str, claim: Coroutine[object, object, tuple[EvaluationRow, bool]]
+    ) -> tuple[EvaluationRow, bool]:
         # In a separate task: a caller that disconnects in the middle must not leave a claim without an attempt.
         task = asyncio.create_task(claim)
         self._claims.add(task)
@@ -275,7 +275,7 @@ class Admission:
             self.refuse_if_unable(evaluation_id)
             raise
 
-    def _claimed(self, task: asyncio.Task[tuple[Row, bool]]) -> None:
+    def _claimed(self, task: asyncio.Task[tuple[EvaluationRow, bool]]) -> None:
         self._claims.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             # The caller receives it too, unless it has disconnected.
@@ -366,7 +366,7 @@ class Admission:
         recorded: bool,
         by_itself: bool,
         caller: Caller | None,
-    ) -> tuple[Row, bool]:
+    ) -> tuple[EvaluationRow, bool]:
         identity, row = await self._find(request, queues=not waited)
         if row is not None and await self._is_there(row, again=not waited):
             if not waited:
@@ -405,7 +405,7 @@ class Admission:
 
     async def _enqueue(
         self, request: EvaluateRequest, received: float, also: Callable[[Transaction], None], again: bool
-    ) -> tuple[Row, bool]:
+    ) -> tuple[EvaluationRow, bool]:
         identity, row = await self._find(request, queues=True)
         if row is not None and await self._is_there(row, again=again):
             return row, True
@@ -450,7 +450,7 @@ class Admission:
             named += request.log_to
         return dataclasses.replace(request, log_to=tuple(named) or self._loggers.log_to)
 
-    async def _find(self, request: EvaluateRequest, *, queues: bool) -> tuple[str, Row | None]:
+    async def _find(self, request: EvaluateRequest, *, queues: bool) -> tuple[str, EvaluationRow | None]:
         """The fingerprint of a request, and the current row of its evaluation; None if there is none.
 
         Args:
@@ -468,7 +468,7 @@ class Admission:
         claims.refuse_other_specification(row, request, identity)
         return identity, await self._reaper.reap(row)
 
-    async def _is_there(self, row: Row, *, again: bool = True) -> bool:
+    async def _is_there(self, row: EvaluationRow, *, again: bool = True) -> bool:
         """Whether an evaluation has ended or is at work, so that nothing is to be started.
 
         Args:
@@ -495,7 +495,7 @@ class Admission:
         waits.refuse_too_early(row)
         return False
 
-    async def _refuse_written_again(self, row: Row, model: ModelRef) -> None:
+    async def _refuse_written_again(self, row: EvaluationRow, model: ModelRef) -> None:
         """Refuse to give the numbers of files that are gone as those of the files that are there.
 
         Raises:
@@ -524,7 +524,7 @@ class Admission:
         *,
         again: bool = True,
         by_itself: bool = False,
-    ) -> tuple[Row, bool]:
+    ) -> tuple[EvaluationRow, bool]:
         self.refuse_if_unable(request.evaluation_id)
 
         def claim(transaction: Transaction) -> claims.Claim:
@@ -587,7 +587,7 @@ class Admission:
             )
 
 
-def _deadline(request: EvaluateRequest, row: Row | None, received: float) -> float | None:
+def _deadline(request: EvaluateRequest, row: EvaluationRow | None, received: float) -> float | None:
     """When `deadline_ms` is over, by the loop's clock: that of the first request, less the time of earlier attempts.
 
     None if there is none, or the evaluation is paused.

@@ -11,7 +11,7 @@ from crucible_worker.engine.admission import CALLER_LEFT, Admission
 from crucible_worker.engine.endings import Ending
 from crucible_worker.engine.engine import Attempt
 from crucible_worker.journal import Journal, JournalUnavailable
-from crucible_worker.journal.queries import Row, evaluation_of, find_by_number
+from crucible_worker.journal.queries import EvaluationRow, evaluation_of, find_by_number
 from crucible_worker.journal.store import Owners
 
 __all__ = ["ELSEWHERE_RETRY_SECONDS", "CallerConnection", "connect_caller"]
@@ -26,7 +26,7 @@ class CallerConnection:
     """The connection of one caller to an evaluation. Made by `connect_caller`."""
 
     def __init__(
-        self, admission: Admission, journal: Journal, row: Row, *, existed: bool, attempt: Attempt | None
+        self, admission: Admission, journal: Journal, row: EvaluationRow, *, existed: bool, attempt: Attempt | None
     ) -> None:
         self.evaluation = evaluation_of(row)
         """Its state when it was accepted."""
@@ -112,6 +112,6 @@ def _aborted(problem: Problem) -> BridgeError:
     return BridgeError(problem.message, code=Code.ABORTED, reason=problem.reason)
 
 
-def _named(error: BridgeError, row: Row) -> BridgeError:
+def _named(error: BridgeError, row: EvaluationRow) -> BridgeError:
     error.metadata["evaluation_id"] = row.evaluation_id
     return error

@@ -18,7 +18,7 @@ from crucible_worker.events import run_events
 from crucible_worker.history import lifecycle, resumptions
 from crucible_worker.history.rules import other_rules, record_rules, refuse_other_rules
 from crucible_worker.journal import Transaction
-from crucible_worker.journal.queries import Reads, Row, find, find_by_number, find_rendering
+from crucible_worker.journal.queries import EvaluationRow, Reads, find, find_by_number, find_rendering
 from crucible_worker.journal.records import (
     Renderings,
     apart_to_record,
@@ -66,7 +66,7 @@ class Contents:
 class Claim:
     """The outcome of a claim."""
 
-    row: Row
+    row: EvaluationRow
     """Its current state."""
     existed: bool
     """Whether the evaluation existed already."""
@@ -120,7 +120,7 @@ def claim(
     return Claim(row=_take_over(transaction, row, request, worker_id), existed=True, owned=True)
 
 
-def fails_for_now(row: Row) -> bool:
+def fails_for_now(row: EvaluationRow) -> bool:
     """Whether an evaluation has failed in a way that another attempt may mend: for a while, or before any score.
 
     None can if other rules have begun it, or its `deadline_ms` is used up: its results stand.
@@ -134,7 +134,7 @@ def fails_for_now(row: Row) -> bool:
     return row.done == row.unscored or (problem is not None and problem.retryable)
 
 
-def prepared(transaction: Transaction, number: int, contents: Contents, worker_id: str) -> Row:
+def prepared(transaction: Transaction, number: int, contents: Contents, worker_id: str) -> EvaluationRow:
     """Write what an evaluation that was claimed without contents consists of, and START if it is not written yet.
 
     Raises:
@@ -145,7 +145,7 @@ def prepared(transaction: Transaction, number: int, contents: Contents, worker_i
     return find_by_number(transaction, number)
 
 
-def refuse_other_contents(source: Reads, row: Row, contents: Contents) -> None:
+def refuse_other_contents(source: Reads, row: EvaluationRow, contents: Contents) -> None:
     """Refuse what is not what the evaluation consists of; its contents are known.
 
     Raises:
@@ -178,7 +178,7 @@ def complete_model(transaction: Transaction, number: int, found: str) -> None:
     transaction.execute("UPDATE evaluations SET model_fingerprint = ? WHERE number = ?", (found, number))
 
 
-def refuse_other_specification(row: Row, request: EvaluateRequest, fingerprint: str) -> None:
+def refuse_other_specification(row: EvaluationRow, request: EvaluateRequest, fingerprint: str) -> None:
     """Raise AlreadyExists if the evaluation of this id has another specification; the error names what differs."""
     if row.fingerprint == fingerprint:
         return
@@ -229,7 +229,7 @@ def _create(
     return Claim(row=row, existed=False, owned=True)
 
 
-def _record_contents(transaction: Transaction, row: Row, contents: Contents) -> None:
+def _record_contents(transaction: Transaction, row: EvaluationRow, contents: Contents) -> None:
     """Write what an evaluation consists of, or compare it with what is written already."""
     if row.contents_known:
         refuse_other_contents(transaction, row, contents)
@@ -263,7 +263,7 @@ def _record_large_parts(transaction: Transaction, number: int, request: Evaluate
         transaction.execute("DELETE FROM requests_apart WHERE number = ?", (number,))
 
 
-def _take_over(transaction: Transaction, row: Row, request: EvaluateRequest, worker_id: str) -> Row:
+def _take_over(transaction: Transaction, row: EvaluationRow, request: EvaluateRequest, worker_id: str) -> EvaluationRow:
     record_rules(transaction, row.number, row.attempt + 1)
     waits.clear(transaction, row.number)
     if row.state.terminal:

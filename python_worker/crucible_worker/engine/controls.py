@@ -15,7 +15,7 @@ from crucible_bridge.reasons import Reason
 from crucible_worker.events import run_events
 from crucible_worker.history import lifecycle
 from crucible_worker.journal import Transaction
-from crucible_worker.journal.queries import Reads, Row, find_by_number
+from crucible_worker.journal.queries import EvaluationRow, Reads, find_by_number
 from crucible_worker.journal.records import request_from_record
 
 __all__ = ["Control", "control_of", "controls_at_work", "set_concurrency", "set_paused"]
@@ -33,7 +33,7 @@ class Control:
     """How many samples may be at work at once; None if the request says it."""
 
     @classmethod
-    def of(cls, row: Row) -> Control:
+    def of(cls, row: EvaluationRow) -> Control:
         """What a row says."""
         return cls(row.change, row.paused, row.concurrency)
 
@@ -54,7 +54,7 @@ def controls_at_work(source: Reads) -> Mapping[int, Control]:
     return {number: Control(change, bool(paused), concurrency) for number, change, paused, concurrency in rows}
 
 
-def set_paused(transaction: Transaction, number: int, paused: bool) -> Row:
+def set_paused(transaction: Transaction, number: int, paused: bool) -> EvaluationRow:
     """Pause an evaluation, or end its pause; returns its row.
 
     Raises:
@@ -70,7 +70,7 @@ def set_paused(transaction: Transaction, number: int, paused: bool) -> Row:
     return find_by_number(transaction, number)
 
 
-def set_concurrency(transaction: Transaction, number: int, concurrency: int) -> Row:
+def set_concurrency(transaction: Transaction, number: int, concurrency: int) -> EvaluationRow:
     """Set how many samples may be at work at once; returns the evaluation's row.
 
     Raises:
@@ -87,7 +87,7 @@ def set_concurrency(transaction: Transaction, number: int, concurrency: int) -> 
     return find_by_number(transaction, number)
 
 
-def _not_ended(transaction: Transaction, number: int) -> Row:
+def _not_ended(transaction: Transaction, number: int) -> EvaluationRow:
     row = find_by_number(transaction, number)
     if row.state.terminal:
         raise FailedPrecondition(
@@ -98,7 +98,7 @@ def _not_ended(transaction: Transaction, number: int) -> Row:
     return row
 
 
-def _write(transaction: Transaction, row: Row) -> None:
+def _write(transaction: Transaction, row: EvaluationRow) -> None:
     # START is the first event of an evaluation. It is written now if the data set has not been read yet.
     lifecycle.open_log(transaction, row.number)
     transaction.execute(

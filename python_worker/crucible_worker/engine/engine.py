@@ -54,7 +54,7 @@ from crucible_worker.inference.calls import CallGate
 from crucible_worker.inference.outages import ModelOutages, Outage, gone
 from crucible_worker.journal import Journal, JournalUnavailable, Transaction
 from crucible_worker.journal.owned import OwnersJournal
-from crucible_worker.journal.queries import Row, runs_before, spent_before
+from crucible_worker.journal.queries import EvaluationRow, runs_before, spent_before
 from crucible_worker.util.alarms import Alarms
 from crucible_worker.util.background import retrieve_error
 from crucible_worker.util.fingerprints import is_full
@@ -79,7 +79,7 @@ class Attempt:
         self,
         journal: Journal,
         locks: EvaluationOwners,
-        row: Row,
+        row: EvaluationRow,
         request: EvaluateRequest,
         plan: Plan | Prepare,
         *,

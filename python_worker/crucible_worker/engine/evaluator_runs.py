@@ -33,7 +33,7 @@ from crucible_worker.engine.usage import Spent
 from crucible_worker.evaluators.answering import TRUNCATED_REASONING
 from crucible_worker.evaluators.base import Evaluator
 from crucible_worker.journal.owned import OwnersJournal
-from crucible_worker.journal.queries import Reads, Row, results_of
+from crucible_worker.journal.queries import EvaluationRow, Reads, results_of
 from crucible_worker.journal.records import evaluator_result_from_record
 from crucible_worker.util.background import retrieve_error
 from crucible_worker.util.faults import logged, with_id
@@ -204,7 +204,7 @@ class EvaluatorRuns:
     def __init__(
         self,
         journal: OwnersJournal,
-        row: Row,
+        row: EvaluationRow,
         plan: Plan,
         request: EvaluateRequest,
         *,

@@ -37,7 +37,7 @@ from crucible_worker.journal.contents import (
     said_to_record,
     turns_bytes,
 )
-from crucible_worker.journal.queries import Row
+from crucible_worker.journal.queries import EvaluationRow
 from crucible_worker.journal.records import SampleKey, sample_to_record, usage_to_record
 from crucible_worker.util.limits import WorkerLimits
 
@@ -105,7 +105,7 @@ def sample_bytes(sample: Sample) -> int:
 class Recorder:
     """Records the samples of an attempt; used only by the journal's writer, inside its transactions."""
 
-    def __init__(self, row: Row, samples: int, limits: WorkerLimits) -> None:
+    def __init__(self, row: EvaluationRow, samples: int, limits: WorkerLimits) -> None:
         """For an evaluation.
 
         Args:
@@ -256,7 +256,7 @@ def _prompts_alone(frame: int) -> bytes:
 
 def commit_samples(
     transaction: Transaction,
-    row: Row,
+    row: EvaluationRow,
     kept: Sequence[FinishedSample],
     active_ns: int,
     recorder: Recorder | None = None,

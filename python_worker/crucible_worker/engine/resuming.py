@@ -15,7 +15,7 @@ from crucible_worker.history.reaper import Reaper
 from crucible_worker.history.resumptions import FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS, resumable
 from crucible_worker.journal import Journal, JournalUnavailable
 from crucible_worker.journal.outages import Outages
-from crucible_worker.journal.queries import Row
+from crucible_worker.journal.queries import EvaluationRow
 from crucible_worker.journal.records import request_from_record
 from crucible_worker.util.faults import logged
 
@@ -27,7 +27,7 @@ LOOK_SECONDS = 5.0
 _log = structlog.get_logger(__name__)
 
 
-def recorded_request(row: Row) -> EvaluateRequest:
+def recorded_request(row: EvaluationRow) -> EvaluateRequest:
     """The request of an evaluation as its record has it, with the limits in force.
 
     Raises:
@@ -98,7 +98,7 @@ class Resuming:
         """Whether an evaluation waits here for a model: then those of models that were away take no further place."""
         return any(attempt.waits_for_model for attempt in self._admission.attempts)
 
-    async def _resume(self, row: Row) -> None:
+    async def _resume(self, row: EvaluationRow) -> None:
         try:
             now, _ = await self._admission.admit(recorded_request(row), waited=True, recorded=True, by_itself=True)
         except JournalUnavailable:

@@ -60,7 +60,7 @@ from crucible_worker.inference.transcripts import Transcript
 from crucible_worker.journal import Journal
 from crucible_worker.journal.contents import bounded_said, kernel_of, said_bytes, turns_bytes
 from crucible_worker.journal.owned import OwnersJournal
-from crucible_worker.journal.queries import Row
+from crucible_worker.journal.queries import EvaluationRow
 from crucible_worker.journal.records import SampleKey
 from crucible_worker.util.alarms import Alarms
 from crucible_worker.util.faults import Failures, shortage, with_id
@@ -149,7 +149,7 @@ def weight(result: SampleResult, recorded_bytes: int = 0) -> int:
 _NONE: Mapping[str, float] = MappingProxyType({})
 
 
-class Questions:
+class QuestionCounter:
     """Counts the questions of one attempt, those of samples that have ended included."""
 
     def __init__(self) -> None:
@@ -179,7 +179,7 @@ class SampleRuns:
 
     def __init__(
         self,
-        row: Row,
+        row: EvaluationRow,
         request: EvaluateRequest,
         plan: Plan,
         renderings: Sequence[EvaluatorRendering],
@@ -200,7 +200,7 @@ class SampleRuns:
         """Evaluators, each with what all of its samples share."""
         self.recorder = Recorder(row, len(plan.samples), limits) if request.record is Record.FULL else None
         """Writes what is recorded of samples besides their results, if anything is."""
-        self.questions = Questions()
+        self.questions = QuestionCounter()
         """What evaluators count while they run."""
         self.last_progress = time.monotonic()
         """When a sample ended or a model answered the last time."""
@@ -387,7 +387,7 @@ class Lane:
 
 async def get_ready(
     journal: Journal | OwnersJournal,
-    row: Row,
+    row: EvaluationRow,
     request: EvaluateRequest,
     plan: Plan,
     *,

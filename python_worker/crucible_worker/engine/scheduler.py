@@ -15,7 +15,7 @@ from crucible_worker.engine.throttle import Throttle
 from crucible_worker.engine.usage import Spent
 from crucible_worker.journal import JournalUnavailable
 from crucible_worker.journal.owned import OwnersJournal
-from crucible_worker.journal.queries import Row
+from crucible_worker.journal.queries import EvaluationRow
 from crucible_worker.journal.records import SampleKey
 
 __all__ = ["MAX_UNWRITTEN", "Item", "SampleScheduler"]
@@ -33,7 +33,7 @@ class SampleScheduler:
     def __init__(
         self,
         journal: OwnersJournal,
-        row: Row,
+        row: EvaluationRow,
         samples: SampleRuns,
         throttle: Throttle,
         items: Iterator[Item],

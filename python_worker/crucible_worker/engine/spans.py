@@ -12,7 +12,7 @@ from crucible_bridge.types import EvaluatorResult
 from crucible_worker.events import run_events
 from crucible_worker.history import lifecycle
 from crucible_worker.journal import Transaction
-from crucible_worker.journal.queries import Reads, Row
+from crucible_worker.journal.queries import EvaluationRow, Reads
 from crucible_worker.journal.records import evaluator_result_to_record
 
 __all__ = ["begin", "end", "recorded_spans"]
@@ -23,7 +23,7 @@ def recorded_spans(source: Reads, number: int) -> Mapping[int, bytes | None]:
     return dict(source.execute("SELECT evaluator, result FROM evaluator_spans WHERE number = ?", (number,)))
 
 
-def begin(transaction: Transaction, row: Row, index: int, *, label: str, total: int, active_ns: int) -> None:
+def begin(transaction: Transaction, row: EvaluationRow, index: int, *, label: str, total: int, active_ns: int) -> None:
     """Record that an evaluator begins, unless an earlier attempt has recorded it.
 
     Args:
@@ -46,7 +46,7 @@ def begin(transaction: Transaction, row: Row, index: int, *, label: str, total: 
         lifecycle.append(transaction, row.number, (run_events.evaluator_start(row, label, total),))
 
 
-def end(transaction: Transaction, row: Row, index: int, result: EvaluatorResult, active_ns: int) -> None:
+def end(transaction: Transaction, row: EvaluationRow, index: int, result: EvaluatorResult, active_ns: int) -> None:
     """Record the end of an evaluator that has begun: EVALUATOR_COMPLETE, or EVALUATOR_EXCEPTION if it failed."""
     lifecycle.keep_time(transaction, row.number, active_ns)
     where = "WHERE number = ? AND evaluator = ?"

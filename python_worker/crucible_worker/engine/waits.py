@@ -17,7 +17,7 @@ from crucible_worker.events import run_events
 from crucible_worker.history import lifecycle
 from crucible_worker.history.resumptions import MAX_BACKOFF_SECONDS
 from crucible_worker.journal import Transaction
-from crucible_worker.journal.queries import Row, find_by_number
+from crucible_worker.journal.queries import EvaluationRow, find_by_number
 
 __all__ = ["FIRST_REST_SECONDS", "MAX_REST_SECONDS", "begin", "clear", "end", "put_off", "refuse_too_early"]
 
@@ -57,7 +57,7 @@ def clear(transaction: Transaction, number: int) -> None:
     transaction.execute("UPDATE evaluation_waits SET waiting_for = '', not_before_ns = 0 WHERE number = ?", (number,))
 
 
-def refuse_too_early(row: Row) -> None:
+def refuse_too_early(row: EvaluationRow) -> None:
     """Refuse another attempt shortly after an outage.
 
     Raises:

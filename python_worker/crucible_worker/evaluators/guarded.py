@@ -49,7 +49,7 @@ from crucible_worker.evaluators.declared import BaseEvaluator, DeclaredKind
 from crucible_worker.util.entry_points import told
 from crucible_worker.util.faults import Failures, with_id
 
-__all__ = ["MAX_MEASUREMENTS", "MAX_OUTPUT_BYTES", "Guarded", "GuardedType"]
+__all__ = ["MAX_MEASUREMENTS", "MAX_OUTPUT_BYTES", "GuardedEvaluator", "GuardedType"]
 
 MAX_OUTPUT_BYTES = 1 << 20
 """Bytes of an `Outcome.output` that are recorded; the rest is truncated."""
@@ -75,7 +75,7 @@ class GuardedType:
 
     def create(
         self, options: Mapping[str, Any], sampling: SamplingParams | None, parts: object | None = None
-    ) -> Guarded:
+    ) -> GuardedEvaluator:
         """Make one. A class of evaluators gets the parts of the worker that its fields name; other types get none.
 
         Raises:
@@ -97,16 +97,16 @@ class GuardedType:
                 raise _bad(name, f"makes a {type(made).__name__}, which has no {method}")
         if not isinstance(repeats, int) or not 1 <= repeats <= MAX_SAMPLES_PER_PROMPT:
             raise _bad(name, f"has repeats {repeats!r}, not a whole number from 1 to {MAX_SAMPLES_PER_PROMPT:,}")
-        guarded = Guarded
+        guarded = GuardedEvaluator
         if isinstance(made, BaseEvaluator):
             if isinstance(made, HoldsProcesses) or stops_itself(made):
                 raise _bad(name, "extends an evaluator with separate processes, such as rl_test_set or inspect")
-            guarded = _GuardedWithJudges if isinstance(made, HasAuxiliaryModels) else Guarded
+            guarded = _GuardedWithJudges if isinstance(made, HasAuxiliaryModels) else GuardedEvaluator
         return guarded(name=name, evaluator=made, repeats=repeats, keys=tuple(self.info.keys), kinds=self.info.kinds)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Guarded:
+class GuardedEvaluator:
     """An evaluator that a user has brought, with its options."""
 
     name: str
@@ -275,7 +275,7 @@ class Guarded:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class _GuardedWithJudges(Guarded):
+class _GuardedWithJudges(GuardedEvaluator):
     """A user's evaluator that extends a built-in one which queries further models."""
 
     @property

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from crucible_bridge.types import ModelRef
 from crucible_worker.evaluators.environments.described import Environments
 from crucible_worker.evaluators.guarded import GuardedType
-from crucible_worker.evaluators.inspect.allowed import Allowed
+from crucible_worker.evaluators.inspect.allowed import InspectAllowlist
 from crucible_worker.grading.parts import NO_GRADING_PARTS, GradingParts
 
 __all__ = ["EvaluatorParts"]
@@ -20,7 +20,7 @@ class EvaluatorParts:
 
     grading: GradingParts = NO_GRADING_PARTS
     """The parts for graders."""
-    inspect: Allowed | None = None
+    inspect: InspectAllowlist | None = None
     """The Inspect tasks that may be run. None if none may."""
     environments: Environments = dataclasses.field(default_factory=Environments)
     """Users' environments, and the variables that their processes get from the worker."""

@@ -27,7 +27,7 @@ from crucible_worker.evaluators.pass_at_k import PassAtK
 from crucible_worker.evaluators.perplexity import BitsPerByte, Perplexity
 from crucible_worker.evaluators.preference import Preference
 from crucible_worker.evaluators.rl_test_set import RLTestSet
-from crucible_worker.evaluators.rollout import Rollout
+from crucible_worker.evaluators.rollout import RolloutEvaluator
 from crucible_worker.evaluators.rubric import RubricEvaluator
 from crucible_worker.grading.options import checked_options
 
@@ -60,7 +60,7 @@ EVALUATORS: Mapping[str, DeclaredKind] = MappingProxyType(
             Perplexity,
             Preference,
             RLTestSet,
-            Rollout,
+            RolloutEvaluator,
             RubricEvaluator,
         )
     }

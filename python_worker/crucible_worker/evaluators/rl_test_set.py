@@ -19,11 +19,11 @@ from crucible_worker.evaluators.answering import Answering
 from crucible_worker.evaluators.base import Outcome, SampleContext
 from crucible_worker.evaluators.environments import group
 from crucible_worker.evaluators.environments.caller import CallerProblem, caller_of
-from crucible_worker.evaluators.environments.child import Found, Order
+from crucible_worker.evaluators.environments.child import GroupOrder, GroupReply
 from crucible_worker.evaluators.environments.episode import Asker, called_here
 from crucible_worker.evaluators.environments.options import KEYS, KIND, PROBLEMS, EnvironmentOptions
-from crucible_worker.evaluators.environments.problems import Problem, Rules
-from crucible_worker.evaluators.environments.processes import Processes
+from crucible_worker.evaluators.environments.problems import Problem, RewardRules
+from crucible_worker.evaluators.environments.processes import EnvironmentProcesses
 from crucible_worker.evaluators.environments.records import (
     counts_of,
     described,
@@ -62,7 +62,7 @@ class RLTestSet(EnvironmentOptions, kind=KIND, keys=KEYS):
         return Answering(sampling=self.sampling, renderer=self.renderer, thinking=self.thinking)
 
     @functools.cached_property
-    def processes(self) -> Processes | None:
+    def processes(self) -> EnvironmentProcesses | None:
         """The processes of an installed environment; None for problems of one turn, and for the caller's."""
         if self.environment == PROBLEMS or self.at_caller is not None:
             return None
@@ -139,8 +139,8 @@ class RLTestSet(EnvironmentOptions, kind=KIND, keys=KEYS):
     def _fails_fast(self) -> bool:
         return self.strategy is group.Strategy.FAIL_FAST
 
-    async def _problem_solved(self, sample: Sample, context: SampleContext, asker: Asker) -> Found:
-        rules = Rules(
+    async def _problem_solved(self, sample: Sample, context: SampleContext, asker: Asker) -> GroupReply:
+        rules = RewardRules(
             grader=grader_for(self.judging, sample, context),
             format=self.format,
             format_coef=self.format_coef,
@@ -151,9 +151,9 @@ class RLTestSet(EnvironmentOptions, kind=KIND, keys=KEYS):
             lambda: problem, called_here, asker, self.tolerance, seed=context.seed, max_turns=self.max_turns
         )
         outcome = outcome_of(found, intermediates=self.intermediates, transcript=context.keeps_turns)
-        return Found(outcome=outcome, fallen=found.failure is not None)
+        return GroupReply(outcome=outcome, fallen=found.failure is not None)
 
-    async def _played_at_caller(self, sample: Sample, context: SampleContext, asker: Asker) -> Found:
+    async def _played_at_caller(self, sample: Sample, context: SampleContext, asker: Asker) -> GroupReply:
         problem = CallerProblem(
             caller=caller_of(context),
             environment=self.at_caller or "",
@@ -169,7 +169,7 @@ class RLTestSet(EnvironmentOptions, kind=KIND, keys=KEYS):
         finally:
             problem.close()
         outcome = outcome_of(found, intermediates=self.intermediates, transcript=context.keeps_turns)
-        return Found(outcome=outcome, fallen=found.failure is not None)
+        return GroupReply(outcome=outcome, fallen=found.failure is not None)
 
     def _stopped(self, sample: Sample, model: Model) -> Callable[[Sequence[int]], Awaitable[bool]]:
         renderer, input = resolved(model, self.renderer), sample.input
@@ -183,8 +183,8 @@ class RLTestSet(EnvironmentOptions, kind=KIND, keys=KEYS):
 
         return stopped
 
-    def _order(self, sample: Sample, context: SampleContext) -> Order:
-        return Order(
+    def _order(self, sample: Sample, context: SampleContext) -> GroupOrder:
+        return GroupOrder(
             sample=sample,
             options=self.of_environment,
             size=self.group_size,

@@ -32,10 +32,10 @@ from crucible_worker.evaluators.cleaning import Cleaning, CleaningSteps
 from crucible_worker.metrics.scores import Reduce, reduced, reduced_keys, scores_by_sample
 from crucible_worker.rendering import RendererName
 
-__all__ = ["Rollout"]
+__all__ = ["RolloutEvaluator"]
 
 
-class Rollout(
+class RolloutEvaluator(
     Accuracy,
     kind="rollout",
     keys={"score_<reduce>": "scores, each from 0 to 1", "score_<reduce>_stderr": "likewise"},

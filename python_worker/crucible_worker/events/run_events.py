@@ -19,7 +19,7 @@ from crucible_bridge.types import (
     Usage,
     Verdict,
 )
-from crucible_worker.journal.queries import Row
+from crucible_worker.journal.queries import EvaluationRow
 from crucible_worker.journal.records import request_from_record
 from crucible_worker.journal.usage import usage_measurements
 from crucible_worker.util.held_paths import format_own_model
@@ -45,7 +45,7 @@ __all__ = [
 _NONE: Mapping[str, float] = MappingProxyType({})
 
 
-def start(row: Row, worker_id: str | None) -> Event:
+def start(row: EvaluationRow, worker_id: str | None) -> Event:
     """EVALUATION_START, once; `worker_id` is that of the worker that counted the samples, None if none did."""
     request = request_from_record(row.request)
     metadata = {
@@ -57,13 +57,13 @@ def start(row: Row, worker_id: str | None) -> Event:
     return _event(row, EventKind.EVALUATION_START, measurements=_how_far(row), metadata=metadata)
 
 
-def resume(row: Row, worker_id: str) -> Event:
+def resume(row: EvaluationRow, worker_id: str) -> Event:
     """EVALUATION_RESUME, at each further attempt."""
     metadata = {"attempt": str(row.attempt), "worker_id": worker_id}
     return _event(row, EventKind.EVALUATION_RESUME, measurements=_how_far(row), metadata=metadata)
 
 
-def interrupt(row: Row, cause: str) -> Event:
+def interrupt(row: EvaluationRow, cause: str) -> Event:
     """EVALUATION_INTERRUPT, at most once per attempt; it ends only the attempt."""
     metadata = {"attempt": str(row.attempt), "cause": cause}
     return _event(
@@ -75,26 +75,26 @@ def interrupt(row: Row, cause: str) -> Event:
     )
 
 
-def paused(row: Row, kind: EventKind, reason: str = "") -> Event:
+def paused(row: EvaluationRow, kind: EventKind, reason: str = "") -> Event:
     """EVALUATION_PAUSED, or EVALUATION_RESUMED at its end; without a reason if a caller has asked for it."""
     metadata = {"reason": shorten(reason, MAX_PROBLEM_BYTES)} if reason else {}
     return _event(row, kind, measurements=_how_far(row), metadata=metadata)
 
 
-def concurrency(row: Row, now: int, previous: int | None) -> Event:
+def concurrency(row: EvaluationRow, now: int, previous: int | None) -> Event:
     """EVALUATION_CONCURRENCY; `previous` is what a caller or the request had set before, None if neither had."""
     before = {} if previous is None else {"previous_concurrency": float(previous)}
     return _event(row, EventKind.EVALUATION_CONCURRENCY, measurements={"concurrency": float(now), **before})
 
 
-def progress(row: Row, samples_per_second: float, questions: Mapping[str, float] = _NONE) -> Event:
+def progress(row: EvaluationRow, samples_per_second: float, questions: Mapping[str, float] = _NONE) -> Event:
     """EVALUATION_PROGRESS; `questions` has the progress of samples with many questions, if there are any."""
     measured = {"unscored": float(row.unscored), "samples_per_second": samples_per_second}
     measurements = {**_how_far(row), **measured, **questions}
     return _event(row, EventKind.EVALUATION_PROGRESS, measurements=measurements)
 
 
-def sample_complete(row: Row, sample: SampleResult, attempt: int, position: int = 0) -> Event:
+def sample_complete(row: EvaluationRow, sample: SampleResult, attempt: int, position: int = 0) -> Event:
     """SAMPLE_COMPLETE, once per run of a sample; the last one counts."""
     measurements = {} if sample.output_tokens is None else {"output_tokens": float(sample.output_tokens)}
     if sample.score is not None:
@@ -120,13 +120,13 @@ def sample_complete(row: Row, sample: SampleResult, attempt: int, position: int 
     )
 
 
-def evaluator_start(row: Row, evaluator: str, total: int) -> Event:
+def evaluator_start(row: EvaluationRow, evaluator: str, total: int) -> Event:
     """EVALUATOR_START, once over all attempts; the total is the evaluator's own."""
     measurements = {"total": float(total)}
     return _event(row, EventKind.EVALUATOR_START, evaluator=evaluator, measurements=measurements)
 
 
-def evaluator_end(row: Row, result: EvaluatorResult, duration_ns: int) -> Event:
+def evaluator_end(row: EvaluationRow, result: EvaluatorResult, duration_ns: int) -> Event:
     """EVALUATOR_COMPLETE with the evaluator's metrics, or EVALUATOR_EXCEPTION with its problem."""
     counts = {
         "n": float(result.n),
@@ -148,7 +148,9 @@ def evaluator_end(row: Row, result: EvaluatorResult, duration_ns: int) -> Event:
     )
 
 
-def complete(row: Row, metrics: Metrics, sample_count: int, duration_ns: int, usage: Usage | None = None) -> Event:
+def complete(
+    row: EvaluationRow, metrics: Metrics, sample_count: int, duration_ns: int, usage: Usage | None = None
+) -> Event:
     """EVALUATION_COMPLETE: every metric, the number of samples of the data set, and their usage."""
     request = request_from_record(row.request)
     return _event(
@@ -160,13 +162,13 @@ def complete(row: Row, metrics: Metrics, sample_count: int, duration_ns: int, us
     )
 
 
-def stop(row: Row, state: EvaluationState, duration_ns: int, problem: Problem | None = None) -> Event:
+def stop(row: EvaluationRow, state: EvaluationState, duration_ns: int, problem: Problem | None = None) -> Event:
     """EVALUATION_STOP, the last event of an evaluation that completed or was cancelled."""
     metadata = {"state": state.value}
     return _event(row, EventKind.EVALUATION_STOP, duration_ns=duration_ns, metadata=metadata, problem=problem)
 
 
-def exception(row: Row, problem: Problem, duration_ns: int) -> Event:
+def exception(row: EvaluationRow, problem: Problem, duration_ns: int) -> Event:
     """EVALUATION_EXCEPTION, the last event of an evaluation that failed."""
     return _event(row, EventKind.EVALUATION_EXCEPTION, duration_ns=duration_ns, problem=problem)
 
@@ -201,7 +203,7 @@ def grading_complete(
 
 
 def _event(
-    row: Row,
+    row: EvaluationRow,
     kind: EventKind,
     *,
     evaluator: str = "",
@@ -225,7 +227,7 @@ def _event(
     )
 
 
-def _how_far(row: Row) -> dict[str, float]:
+def _how_far(row: EvaluationRow) -> dict[str, float]:
     done = {"done": float(row.done)}
     return {"total": float(row.total), **done} if row.contents_known else done
 

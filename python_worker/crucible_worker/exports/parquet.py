@@ -14,7 +14,7 @@ from typing import IO, Any
 from crucible_bridge.types import Evaluation, Problem, Sample, SampleResult, Usage
 from crucible_worker.exports.rows import EVALUATION_COLUMNS, row_of
 
-__all__ = ["EXTRA", "Column", "ParquetWriter", "columns"]
+__all__ = ["EXTRA", "ParquetColumn", "ParquetWriter", "columns"]
 
 EXTRA = "crucible-bridge[datasets]"
 """Has the library that writes it."""
@@ -39,7 +39,7 @@ JSON = "JSON"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Column:
+class ParquetColumn:
     """A column."""
 
     path: tuple[str, ...]
@@ -62,17 +62,17 @@ class Column:
         return value if self.type != JSON or value is None else json.dumps(value, allow_nan=False)
 
 
-def columns() -> Sequence[Column]:
+def columns() -> Sequence[ParquetColumn]:
     """The columns, in order."""
-    first = [Column((name,), _ARROW[kind]) for name, (kind, _) in EVALUATION_COLUMNS.items()]
+    first = [ParquetColumn((name,), _ARROW[kind]) for name, (kind, _) in EVALUATION_COLUMNS.items()]
     return [*first, *_columns_of(SampleResult)]
 
 
-def _columns_of(record: type, *above: str) -> Iterator[Column]:
+def _columns_of(record: type, *above: str) -> Iterator[ParquetColumn]:
     for field in dataclasses.fields(record):
         inside = _INSIDE.get(str(field.type))
         if inside is None:
-            yield Column((*above, field.name), _ARROW.get(str(field.type), JSON))
+            yield ParquetColumn((*above, field.name), _ARROW.get(str(field.type), JSON))
         else:
             yield from _columns_of(inside, *above, field.name)
 

@@ -24,7 +24,7 @@ from crucible_worker.children.bounds import be_first_to_go, limit, limit_growth
 from crucible_worker.children.frames import frame, receive
 from crucible_worker.children.messages import decoded, encoded
 
-__all__ = ["MEMORY_BYTES", "OUT_OF_TIME", "Answer", "answers_of", "is_there", "serve", "task_of", "work"]
+__all__ = ["MEMORY_BYTES", "OUT_OF_TIME", "ChildResult", "answers_of", "is_there", "serve", "task_of", "work"]
 
 MEMORY_BYTES = 512 * 1024 * 1024
 """Address space that a child may add to its initial size; beyond it, Python raises MemoryError in the child."""
@@ -36,7 +36,7 @@ Lost: TypeAlias = Literal["", "timeout", "stalled", "memory", "died"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class ChildResult:
     """The result of one item."""
 
     value: Any = None
@@ -78,7 +78,7 @@ def task_of(function: Callable[[Any], Any], items: Sequence[Any], seconds: float
     return frame(encoded((function.__module__, function.__qualname__, items, seconds, cpu_seconds)))
 
 
-def answers_of(function: Callable[[Any], Any], items: Sequence[Any], body: bytes) -> list[Answer]:
+def answers_of(function: Callable[[Any], Any], items: Sequence[Any], body: bytes) -> list[ChildResult]:
     """The answers of a child to the first of these items.
 
     Raises:
@@ -88,7 +88,7 @@ def answers_of(function: Callable[[Any], Any], items: Sequence[Any], body: bytes
     if not 0 < len(found) <= len(items):
         raise ValueError(f"{len(found)} answers to {len(items)} items")
     return [
-        Answer(value=value, duration_ns=duration_ns, lost=lost, error=error, trace=trace)
+        ChildResult(value=value, duration_ns=duration_ns, lost=lost, error=error, trace=trace)
         for value, duration_ns, lost, error, trace in found
     ]
 
@@ -121,7 +121,7 @@ def _named(module: str, name: str) -> Callable[[Any], Any]:
     return getattr(importlib.import_module(module), name)
 
 
-def work(function: Callable[[Any], Any], items: Sequence[Any], seconds: float, cpu_seconds: float) -> list[Answer]:
+def work(function: Callable[[Any], Any], items: Sequence[Any], seconds: float, cpu_seconds: float) -> list[ChildResult]:
     """Process items until so many seconds are over: at least one, and each to its end.
 
     Args:
@@ -134,7 +134,7 @@ def work(function: Callable[[Any], Any], items: Sequence[Any], seconds: float, c
     Returns:
         Answers to the first items.
     """
-    answers: list[Answer] = []
+    answers: list[ChildResult] = []
     end = time.monotonic() + seconds
     signal.setitimer(signal.ITIMER_PROF, cpu_seconds)
     try:
@@ -147,17 +147,17 @@ def work(function: Callable[[Any], Any], items: Sequence[Any], seconds: float, c
     return answers
 
 
-def _answer(function: Callable[[Any], Any], item: Any) -> Answer:
+def _answer(function: Callable[[Any], Any], item: Any) -> ChildResult:
     started = time.thread_time_ns()
     try:
         value = function(item)
     except MemoryError:
         gc.collect()
-        return Answer(lost="memory", duration_ns=time.thread_time_ns() - started)
+        return ChildResult(lost="memory", duration_ns=time.thread_time_ns() - started)
     except Exception as error:
-        return Answer(
+        return ChildResult(
             error=f"{type(error).__name__}: {error}",
             trace=traceback.format_exc(limit=-5),
             duration_ns=time.thread_time_ns() - started,
         )
-    return Answer(value=value, duration_ns=time.thread_time_ns() - started)
+    return ChildResult(value=value, duration_ns=time.thread_time_ns() - started)

@@ -20,7 +20,7 @@ from crucible_worker.grading.tokens import DIVIDER, tokens_of
 __all__ = [
     "MAX_CHOICES",
     "MAX_MENTIONS",
-    "MultipleChoice",
+    "ChoiceGrader",
     "check_choices",
     "choices_that_are",
     "names_of",
@@ -53,7 +53,7 @@ _LEADING_LETTERS = re.compile(rf"[^\w\n]{{0,8}}({_BARE}(?>(?:\s{{0,2}}(?:[,/&]|\
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class MultipleChoice(DirectGrader):
+class ChoiceGrader(DirectGrader):
     r"""The response names the choice that a target names, by letter or text.
 
     Answer tags, a box, a JSON object, or a statement of the last sentence ("Option D is correct") are

@@ -29,7 +29,7 @@ from crucible_worker.grading.declared import declared_grader
 from crucible_worker.util.entry_points import EntryPoints, told
 from crucible_worker.util.faults import Failures, with_id
 
-__all__ = ["GROUP", "Guarded", "find", "guarded", "names"]
+__all__ = ["GROUP", "GuardedGrader", "find", "guarded", "names"]
 
 GROUP = "crucible_worker.graders"
 """The entry point group of graders."""
@@ -69,7 +69,7 @@ def guarded(name: str, declared: GraderType) -> GraderType:
         FailedPrecondition: no valid JSON schema describes its options (reason BAD_GRADER).
     """
     _POINTS.check_schema(name, declared.options_schema)
-    return dataclasses.replace(declared, make=lambda options: Guarded(name, _made(name, declared, options)))
+    return dataclasses.replace(declared, make=lambda options: GuardedGrader(name, _made(name, declared, options)))
 
 
 def _made(name: str, kind: GraderType, options: Mapping[str, Any]) -> Grader:
@@ -85,7 +85,7 @@ def _made(name: str, kind: GraderType, options: Mapping[str, Any]) -> Grader:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Guarded:
+class GuardedGrader:
     """A foreign grader. If it fails or returns nonsense, the grade is ERROR."""
 
     name: str

@@ -9,7 +9,7 @@ from typing import Any, TypeGuard
 
 from crucible_worker.grading.patterns import Pattern
 
-__all__ = ["MAX_NESTING", "MAX_STEPS", "TYPES", "Check", "Exhausted", "is_number"]
+__all__ = ["MAX_NESTING", "MAX_STEPS", "TYPES", "Exhausted", "SchemaCheck", "is_number"]
 
 MAX_STEPS = 200_000
 """Steps for one document, such as examined keywords and compared values: 0.2 to 0.8 s."""
@@ -41,7 +41,7 @@ TYPES: Mapping[str, Callable[[Any], bool]] = {
 """The check of each type of a schema."""
 
 
-class Check:
+class SchemaCheck:
     """The check of one document: `flaw` is called once."""
 
     def __init__(self, references: Mapping[str, Any], patterns: Mapping[str, Pattern]) -> None:

@@ -29,7 +29,7 @@ from typing import Any
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.reasons import Reason
-from crucible_worker.grading.json_document import MAX_NESTING, MAX_STEPS, TYPES, Check, Exhausted, is_number
+from crucible_worker.grading.json_document import MAX_NESTING, MAX_STEPS, TYPES, Exhausted, SchemaCheck, is_number
 from crucible_worker.grading.patterns import BadPattern, Pattern, compiled
 
 __all__ = [
@@ -123,13 +123,13 @@ class JsonSchema:
             raise _invalid(field, str(error)) from None
         if isinstance(root, dict) and str(root.get("$schema", _DRAFT)).rstrip("#") != _DRAFT:
             raise _invalid(field, f"names another draft than {_DRAFT}")
-        reader = _Reader(root, field)
+        reader = _SchemaReader(root, field)
         reader.read()
         return cls(root=root, references=reader.references, patterns=reader.patterns)
 
-    def check(self) -> Check:
+    def check(self) -> SchemaCheck:
         """A check of one document against it, which counts its steps."""
-        return Check(self.references, self.patterns)
+        return SchemaCheck(self.references, self.patterns)
 
     def flaw(self, document: Any) -> str:
         """The first flaw of a document, or an empty text.
@@ -140,7 +140,7 @@ class JsonSchema:
         return self.check().flaw(self.root, document, 0)
 
 
-class _Reader:
+class _SchemaReader:
     """Reads every nested schema once, and the targets of references."""
 
     def __init__(self, root: Any, field: str) -> None:

@@ -36,7 +36,7 @@ _TOKEN = re.compile(
 _ESCAPE = re.compile(r"\\(['\"\\])")
 
 
-class _Group:
+class _OpenBrackets:
     """Open brackets."""
 
     def __init__(self, opening: str) -> None:
@@ -65,7 +65,7 @@ def read_list(text: str) -> tuple[Element, ...] | None:
     text = text.strip()
     if not text.startswith("["):
         return None
-    groups: list[_Group] = []
+    groups: list[_OpenBrackets] = []
     for count, token in enumerate(_TOKEN.finditer(text), start=1):
         if count > MAX_TOKENS:
             return None
@@ -75,7 +75,7 @@ def read_list(text: str) -> tuple[Element, ...] | None:
         elif mark in _CLOSING:
             if len(groups) == MAX_DEPTH:
                 return None
-            groups.append(_Group(mark))
+            groups.append(_OpenBrackets(mark))
         elif mark == ",":
             if not groups[-1].end_element():
                 return None

@@ -23,7 +23,16 @@ from collections.abc import Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
-__all__ = ["MAX_MAGNITUDE", "UNSIGNED", "Flaw", "Number", "Numeral", "is_negated", "last_numbers", "last_numerals"]
+__all__ = [
+    "MAX_MAGNITUDE",
+    "UNSIGNED",
+    "Flaw",
+    "Numeral",
+    "ParsedNumber",
+    "is_negated",
+    "last_numbers",
+    "last_numerals",
+]
 
 MAX_MAGNITUDE = 1_000
 """Values are exact between 10^-1000 and 10^1000."""
@@ -59,7 +68,7 @@ class Flaw(enum.StrEnum):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Number:
+class ParsedNumber:
     """A number in a text."""
 
     text: str
@@ -81,7 +90,7 @@ class Numeral(NamedTuple):
     start: int
 
 
-def last_numbers(text: str, count: int) -> Sequence[Number]:
+def last_numbers(text: str, count: int) -> Sequence[ParsedNumber]:
     """The last numbers of a text, at most `count`, in their order. Linear time."""
     return [_read(match) for match in _last_matches(text, count)]
 
@@ -107,7 +116,7 @@ def _last_matches(text: str, count: int) -> Sequence[re.Match[str]]:
         reach = 4 * (len(text) - start)
 
 
-def _read(match: re.Match[str]) -> Number:
+def _read(match: re.Match[str]) -> ParsedNumber:
     parts = match["parts"].split("/")
     number = _divide(_part(parts[0]), _part(parts[1])) if len(parts) == 2 else _part(parts[-1])
     # The sign of a chain belongs to its first part, which is dropped.
@@ -120,23 +129,23 @@ def _read(match: re.Match[str]) -> Number:
     )
 
 
-def _part(text: str) -> Number:
+def _part(text: str) -> ParsedNumber:
     match = _PART.fullmatch(text.replace(",", "").replace("\u2212", "-"))
     assert match is not None, text
     decimals = match["decimals"] or ""
     written = (match["whole"] + decimals).lstrip("0")
     digits = written.rstrip("0")
     if not digits:
-        return Number(text=text)
+        return ParsedNumber(text=text)
     exponent = _exponent(match["exponent"] or "0") - len(decimals) + len(written) - len(digits)
     lead = len(digits) + exponent  # 10^(lead - 1) <= value < 10^lead
     if lead > MAX_MAGNITUDE:
-        return Number(text=text, flaw=Flaw.HUGE)
+        return ParsedNumber(text=text, flaw=Flaw.HUGE)
     if exponent >= -MAX_MAGNITUDE:
-        return Number(text=text, value=int(digits) * Fraction(10) ** exponent)
+        return ParsedNumber(text=text, value=int(digits) * Fraction(10) ** exponent)
     kept = digits[: max(0, lead + MAX_MAGNITUDE)]
     smallest = Fraction(1, 10**MAX_MAGNITUDE)
-    return Number(text=text, value=int(kept or "0") * smallest, error=smallest)
+    return ParsedNumber(text=text, value=int(kept or "0") * smallest, error=smallest)
 
 
 def _exponent(text: str) -> int:
@@ -145,9 +154,9 @@ def _exponent(text: str) -> int:
     return -size if text.startswith("-") else size
 
 
-def _divide(numerator: Number, denominator: Number) -> Number:
+def _divide(numerator: ParsedNumber, denominator: ParsedNumber) -> ParsedNumber:
     if numerator.flaw or denominator.flaw or numerator.error or denominator.error:
-        return Number(text="", flaw=Flaw.LONG_FRACTION)
+        return ParsedNumber(text="", flaw=Flaw.LONG_FRACTION)
     if denominator.value == 0:
-        return Number(text="", flaw=Flaw.ZERO_DENOMINATOR)
-    return Number(text="", value=numerator.value / denominator.value)
+        return ParsedNumber(text="", flaw=Flaw.ZERO_DENOMINATOR)
+    return ParsedNumber(text="", value=numerator.value / denominator.value)

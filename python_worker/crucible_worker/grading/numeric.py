@@ -11,7 +11,7 @@ from msgspec import Meta
 
 from crucible_worker.grading.base import Grade
 from crucible_worker.grading.direct import TOO_LONG, DirectGrader, right, undecided, wrong
-from crucible_worker.grading.numbers import MAX_MAGNITUDE, Flaw, Number, last_numbers
+from crucible_worker.grading.numbers import MAX_MAGNITUDE, Flaw, ParsedNumber, last_numbers
 
 __all__ = ["Numeric"]
 
@@ -68,7 +68,7 @@ class Numeric(DirectGrader):
             return undecided("the number has too many digits to compare", extracted=answer.text, method=_METHOD)
         return wrong(answer.text, _METHOD)
 
-    def _equal(self, answer: Number, target: Number) -> bool | None:
+    def _equal(self, answer: ParsedNumber, target: ParsedNumber) -> bool | None:
         """Whether they are equal; None if the answer's error leaves it open."""
         readings = [(answer.value, target.value)]
         if answer.percent and not target.percent:

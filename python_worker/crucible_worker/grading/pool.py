@@ -23,9 +23,9 @@ import structlog
 
 from crucible_bridge.errors import FailedPrecondition, Unavailable
 from crucible_bridge.reasons import Reason
-from crucible_worker.grading.children import Answer
+from crucible_worker.grading.children import ChildResult
 from crucible_worker.grading.kept_tasks import KeptTasks
-from crucible_worker.grading.pool_processes import Ending, Processes
+from crucible_worker.grading.pool_processes import ChildProcesses, TaskEnding
 
 __all__ = [
     "CLOCK_FACTOR",
@@ -41,7 +41,7 @@ __all__ = [
     "TURN_ITEMS",
     "TURN_SECONDS",
     "GradingPool",
-    "Turns",
+    "PrioritySemaphore",
     "default_children",
     "grading_closed",
     "no_pool",
@@ -82,15 +82,15 @@ _T = TypeVar("_T")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _End:
+class _ChildEnd:
     """How work in a child ended."""
 
-    said: list[Answer] | Ending
+    said: list[ChildResult] | TaskEnding
     duration_ns: int
     """A time limit by the clock."""
 
 
-class Turns:
+class PrioritySemaphore:
     """A limited number of turns at once; more callers wait in line: first come, first served, except for patient ones.
 
     Args:
@@ -158,10 +158,10 @@ class GradingPool:
         self.on_warm_change: Callable[[bool], object] = lambda warm: None
         """Called with `warm` whenever it changes."""
         self._modules = tuple(modules)
-        self._processes: Processes | None = None
-        self._start: asyncio.Task[Processes] | None = None
+        self._processes: ChildProcesses | None = None
+        self._start: asyncio.Task[ChildProcesses] | None = None
         self._closed = asyncio.Event()
-        self._turns = Turns(self.children if at_once is None else at_once)
+        self._turns = PrioritySemaphore(self.children if at_once is None else at_once)
         # A slow task takes one of these before it waits for its turn.
         self._slow = asyncio.Semaphore(self.children // 2)
         self._tasks = KeptTasks()
@@ -182,7 +182,7 @@ class GradingPool:
 
     async def map(
         self, function: Callable[[Any], Any], items: Sequence[Any], weigh: Callable[[Any], int] = lambda item: 0
-    ) -> list[Answer]:
+    ) -> list[ChildResult]:
         """Do bounded work: all children share the items in turns, alongside other calls.
 
         If a child is killed at an item, only that item is lost. After a cancellation nothing more of the call is begun.
@@ -195,7 +195,7 @@ class GradingPool:
         Raises:
             Unavailable: the pool is closed, or does not start again.
         """
-        answers: list[Answer] = [Answer()] * len(items)
+        answers: list[ChildResult] = [ChildResult()] * len(items)
         weights = [weigh(item) for item in items]
         # The heavy ones last, one in a turn, and never with every child: each may take longer than a turn should.
         waiting = collections.deque(sorted(range(len(items)), key=lambda index: weights[index] > HEAVY_BYTES))
@@ -229,7 +229,7 @@ class GradingPool:
                 task.cancel()
         return answers
 
-    async def run(self, function: Callable[[Any], Any], item: Any) -> Answer:
+    async def run(self, function: Callable[[Any], Any], item: Any) -> ChildResult:
         """Do work that may never end: it gets `SLOW_SECONDS` of processor time.
 
         Raises:
@@ -244,30 +244,32 @@ class GradingPool:
         self._retire(self._processes)
         await self._tasks.ended()
 
-    async def _turn(self, function: Callable[[Any], Any], items: Sequence[Any], patience: float) -> Sequence[Answer]:
+    async def _turn(
+        self, function: Callable[[Any], Any], items: Sequence[Any], patience: float
+    ) -> Sequence[ChildResult]:
         """Give a child a turn with some items; returns the answers to the first of them."""
         end = await self._attempt(STUCK_SECONDS, function, items, TURN_SECONDS, patience)
-        if not isinstance(end.said, Ending):
+        if not isinstance(end.said, TaskEnding):
             return end.said
         return [await self._by_itself(function, item) for item in items]
 
-    async def _by_itself(self, function: Callable[[Any], Any], item: Any) -> Answer:
+    async def _by_itself(self, function: Callable[[Any], Any], item: Any) -> ChildResult:
         """One item in one child."""
         deaths = 0
         while True:
             end = await self._attempt(SLOW_SECONDS, function, (item,), 0.0, PATIENCE_SECONDS)
-            if not isinstance(end.said, Ending):
+            if not isinstance(end.said, TaskEnding):
                 return end.said[0]
-            if end.said is not Ending.DIED:
-                lost = "timeout" if end.said is Ending.TIMEOUT else "stalled"
-                return Answer(lost=lost, duration_ns=round(SLOW_SECONDS * 1e9))
+            if end.said is not TaskEnding.DIED:
+                lost = "timeout" if end.said is TaskEnding.TIMEOUT else "stalled"
+                return ChildResult(lost=lost, duration_ns=round(SLOW_SECONDS * 1e9))
             deaths += 1
             if deaths == MAX_DEATHS:
-                return Answer(lost="died", duration_ns=end.duration_ns)
+                return ChildResult(lost="died", duration_ns=end.duration_ns)
 
     async def _attempt(
         self, seconds: float, function: Callable[[Any], Any], items: Sequence[Any], turn: float, patience: float
-    ) -> _End:
+    ) -> _ChildEnd:
         """Let a child process items when it is their turn.
 
         Work that has begun continues when its caller is gone: to kill a child costs more than it saves.
@@ -278,17 +280,19 @@ class GradingPool:
         task.add_done_callback(lambda _: self._turns.release())
         return await asyncio.shield(task)
 
-    async def _work(self, seconds: float, function: Callable[[Any], Any], items: Sequence[Any], turn: float) -> _End:
+    async def _work(
+        self, seconds: float, function: Callable[[Any], Any], items: Sequence[Any], turn: float
+    ) -> _ChildEnd:
         for _ in range(_MAX_ATTEMPTS):
             processes = await self._ready()
             started = time.monotonic_ns()
             said = await processes.ask(CLOCK_FACTOR * seconds, function, items, turn, seconds)
-            if said is not Ending.BROKEN:
-                return _End(said, time.monotonic_ns() - started)
+            if said is not TaskEnding.BROKEN:
+                return _ChildEnd(said, time.monotonic_ns() - started)
             self._retire(processes)
         raise Unavailable("the children that grade die again and again", reason=Reason.GRADING_POOL)
 
-    async def _ready(self) -> Processes:
+    async def _ready(self) -> ChildProcesses:
         """The processes; starts them if there are none."""
         if self._closed.is_set():
             raise grading_closed()
@@ -298,7 +302,7 @@ class GradingPool:
             self._start = self._tasks.start(self._begin())
         return await asyncio.shield(self._start)
 
-    async def _begin(self) -> Processes:
+    async def _begin(self) -> ChildProcesses:
         try:
             processes = await self._begun()
         except Unavailable as error:
@@ -314,14 +318,14 @@ class GradingPool:
         self.on_warm_change(True)
         return processes
 
-    async def _begun(self) -> Processes:
+    async def _begun(self) -> ChildProcesses:
         for _ in range(_MAX_ATTEMPTS):
-            processes = await self._unless_closed(Processes.start(self.children, self._modules))
+            processes = await self._unless_closed(ChildProcesses.start(self.children, self._modules))
             if processes is not None:
                 return processes
         raise Unavailable("the children that grade do not start: none of them answers", reason=Reason.GRADING_POOL)
 
-    async def _unless_closed(self, start: Coroutine[Any, Any, Processes | None]) -> Processes | None:
+    async def _unless_closed(self, start: Coroutine[Any, Any, ChildProcesses | None]) -> ChildProcesses | None:
         """Wait for a start, which may take seconds, unless the pool is closed meanwhile."""
         starting = asyncio.create_task(start)
         closed = asyncio.create_task(self._closed.wait())
@@ -336,7 +340,7 @@ class GradingPool:
             raise grading_closed()
         return starting.result()
 
-    def _retire(self, processes: Processes | None) -> None:
+    def _retire(self, processes: ChildProcesses | None) -> None:
         """End these processes and use them no more; the calls that found them broken try again, which starts others."""
         if processes is None or processes is not self._processes:
             return

@@ -25,9 +25,9 @@ from crucible_worker.children.fork_server import join
 from crucible_worker.children.forks import Fork, Forks, NotForked
 from crucible_worker.children.process import Process
 from crucible_worker.grading import children
-from crucible_worker.grading.children import Answer
+from crucible_worker.grading.children import ChildResult
 
-__all__ = ["Ending", "Processes"]
+__all__ = ["ChildProcesses", "TaskEnding"]
 
 START_SECONDS = 60.0
 """Time for the server to load its modules, and for the first child to answer."""
@@ -40,7 +40,7 @@ _servers: dict[tuple[str, ...], tuple[Process, socket.socket]] = {}
 _starting = threading.Lock()
 
 
-class Ending(enum.Enum):
+class TaskEnding(enum.Enum):
     """How a task ended that returned nothing."""
 
     TIMEOUT = enum.auto()
@@ -63,7 +63,7 @@ class _Child:
     channel: Channel
 
 
-class Processes:
+class ChildProcesses:
     """A number of children. Made by `start`; belongs to the running event loop."""
 
     def __init__(self, forks: Forks) -> None:
@@ -73,7 +73,7 @@ class Processes:
         self._over = False
 
     @classmethod
-    async def start(cls, count: int, modules: Sequence[str]) -> Processes | None:
+    async def start(cls, count: int, modules: Sequence[str]) -> ChildProcesses | None:
         """Start `count` children, each with these modules, and wait until one has answered.
 
         Returns:
@@ -92,7 +92,7 @@ class Processes:
                 for _ in range(count):  # one by one: `stop` ends those that are there
                     processes._idle.append(await processes._forked())
                 said = await processes.ask(START_SECONDS, children.is_there, (None,), 0.0, START_SECONDS)
-                ready = not isinstance(said, Ending)
+                ready = not isinstance(said, TaskEnding)
         except (TimeoutError, NotForked, _Broken):
             return None
         except Unavailable:
@@ -105,7 +105,7 @@ class Processes:
 
     async def ask(
         self, seconds: float, function: Callable[[Any], Any], items: Sequence[Any], turn: float, cpu_seconds: float
-    ) -> list[Answer] | Ending:
+    ) -> list[ChildResult] | TaskEnding:
         """Let a child run `children.work` within a limit of seconds by the clock; returns its answer, or how it ended.
 
         To be called for no more tasks at once than there are children.
@@ -113,7 +113,7 @@ class Processes:
         try:
             child = await self._taken()
         except (NotForked, _Broken):
-            return Ending.BROKEN
+            return TaskEnding.BROKEN
         self._busy.add(child)
         answers = None
         try:
@@ -123,7 +123,7 @@ class Processes:
             answers = None if body is None else children.answers_of(function, items, body)
         except TimeoutError:
             await self._reaped(child)
-            return Ending.BROKEN if self._over else Ending.STALLED
+            return TaskEnding.BROKEN if self._over else TaskEnding.STALLED
         except ValueError:
             pass  # a child that sends what is no answer has died over its task
         finally:
@@ -137,11 +137,11 @@ class Processes:
             return answers
         status = await self._reaped(child)
         if self._over or status is None:
-            return Ending.BROKEN
-        return Ending.TIMEOUT if status == children.OUT_OF_TIME else Ending.DIED
+            return TaskEnding.BROKEN
+        return TaskEnding.TIMEOUT if status == children.OUT_OF_TIME else TaskEnding.DIED
 
     async def stop(self) -> None:
-        """End every child; callers that wait get `Ending.BROKEN`. Idempotent."""
+        """End every child; callers that wait get `TaskEnding.BROKEN`. Idempotent."""
         self._over = True
         living = [*self._idle, *self._busy]
         self._idle.clear()

@@ -29,7 +29,7 @@ from crucible_bridge.types import (
     Verdict,
 )
 from crucible_worker.grading import base
-from crucible_worker.grading.choice import MultipleChoice, check_choices
+from crucible_worker.grading.choice import ChoiceGrader, check_choices
 from crucible_worker.grading.direct import DirectGrader
 from crucible_worker.grading.excerpt import shown
 from crucible_worker.grading.format import Format, StepsLeft
@@ -91,7 +91,7 @@ def _grader(options: ScoreOptions) -> DirectGrader:
             return Numeric(absolute_tolerance=absolute, relative_tolerance=relative)
         case ChoiceScorer(choices=choices):
             check_choices(choices, "options.multiple_choice.choices")
-            return MultipleChoice()
+            return ChoiceGrader()
         case FormatScorer(form=form):
             return Format(form=form, field=f"options.format.{_FORM_FIELDS[type(form)]}", left=StepsLeft())
 

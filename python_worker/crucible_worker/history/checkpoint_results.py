@@ -28,11 +28,11 @@ from crucible_worker.journal.queries import Reads, evaluation_of, find_by_number
 from crucible_worker.reports.facts import format_dataset
 from crucible_worker.reports.scored import scored_by_key
 
-__all__ = ["Measured", "forget", "keep", "measured_of_run", "remove_old"]
+__all__ = ["CheckpointMeasurement", "forget", "keep", "measured_of_run", "remove_old"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class CheckpointMeasurement:
     """What one evaluation measured, or will measure, of a checkpoint."""
 
     number: int
@@ -111,7 +111,7 @@ def remove_old(transaction: Transaction, before_ns: int, chunk: int) -> int:
     ).rowcount
 
 
-def measured_of_run(source: Reads, run_id: str) -> list[Measured]:
+def measured_of_run(source: Reads, run_id: str) -> list[CheckpointMeasurement]:
     """Every evaluation of a run in the order in which they were accepted, those of which only the row is left too."""
     rows, _ = list_rows(source, run_id=run_id, without_result_row=True)
     found = [_measured(evaluation_of(row), row.number) for row in rows]
@@ -126,9 +126,9 @@ def measured_of_run(source: Reads, run_id: str) -> list[Measured]:
     return sorted(found, key=lambda one: one.number)
 
 
-def _measured(evaluation: Evaluation, number: int) -> Measured:
+def _measured(evaluation: Evaluation, number: int) -> CheckpointMeasurement:
     request = evaluation.request
-    return Measured(
+    return CheckpointMeasurement(
         number=number,
         evaluation_id=evaluation.evaluation_id,
         retained=True,
@@ -155,7 +155,7 @@ def _slight(result: EvaluatorResult) -> EvaluatorResult:
     return EvaluatorResult(evaluator=spec, metrics=values, n=result.n, n_scored=result.n_scored)
 
 
-def _to_map(measured: Measured) -> dict[str, object]:
+def _to_map(measured: CheckpointMeasurement) -> dict[str, object]:
     plain = {
         field.name: getattr(measured, field.name)
         for field in dataclasses.fields(measured)
@@ -175,9 +175,11 @@ def _to_map(measured: Measured) -> dict[str, object]:
     }
 
 
-def _from_map(number: int, retained: bool, rules: int, data: dict, counts: Sequence[Sequence[int]]) -> Measured:
+def _from_map(
+    number: int, retained: bool, rules: int, data: dict, counts: Sequence[Sequence[int]]
+) -> CheckpointMeasurement:
     problem = data["problem"]
-    return Measured(
+    return CheckpointMeasurement(
         **{
             **data,
             "number": number,

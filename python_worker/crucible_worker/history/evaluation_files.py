@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from crucible_worker.journal import Journal
-from crucible_worker.journal.queries import Reads, Row
+from crucible_worker.journal.queries import EvaluationRow, Reads
 
 __all__ = ["folder_of", "remove_forgotten"]
 
@@ -22,7 +22,7 @@ _KEPT = "kept"
 _NAME = re.compile(r"(\d{1,18})-(\d{1,20})")
 
 
-def folder_of(state_dir: Path, row: Row) -> Path:
+def folder_of(state_dir: Path, row: EvaluationRow) -> Path:
     """The folder of an evaluation; a later evaluation of the same id has another folder."""
     return state_dir / _KEPT / f"{row.number}-{row.created_ns}"
 

@@ -28,7 +28,7 @@ from crucible_bridge.types import (
 from crucible_worker.events import run_events
 from crucible_worker.history import checkpoint_results, resumptions
 from crucible_worker.journal import Transaction
-from crucible_worker.journal.queries import Row, find_by_number
+from crucible_worker.journal.queries import EvaluationRow, find_by_number
 from crucible_worker.journal.records import (
     Ended,
     evaluator_result_from_record,
@@ -94,7 +94,7 @@ def keep_time(transaction: Transaction, number: int, active_ns: int) -> None:
 
 def progress(
     transaction: Transaction,
-    row: Row,
+    row: EvaluationRow,
     samples_per_second: float,
     active_ns: int,
     questions: Mapping[str, float] = MappingProxyType({}),
@@ -108,7 +108,7 @@ def progress(
 def complete(
     transaction: Transaction,
     locks: Owners,
-    row: Row,
+    row: EvaluationRow,
     *,
     metrics: Metrics,
     results: Sequence[EvaluatorResult],
@@ -150,7 +150,7 @@ def _why_failed(results: Sequence[EvaluatorResult]) -> Problem | None:
 def end(
     transaction: Transaction,
     locks: Owners,
-    row: Row,
+    row: EvaluationRow,
     state: EvaluationState,
     problem: Problem,
     active_ns: int,
@@ -175,7 +175,7 @@ def end(
 def interrupt(
     transaction: Transaction,
     locks: Owners,
-    row: Row,
+    row: EvaluationRow,
     active_ns: int,
     cause: str,
     *,
@@ -210,7 +210,7 @@ def reap(transaction: Transaction, locks: Owners, number: int, usage: Usage | No
     return True
 
 
-def undo_end(transaction: Transaction, row: Row) -> None:
+def undo_end(transaction: Transaction, row: EvaluationRow) -> None:
     """Make an evaluation that has failed one that can be resumed; its events and what it used stay.
 
     Evaluators with a problem begin again. If no sample has a score, every one is run again.
@@ -232,7 +232,7 @@ def undo_end(transaction: Transaction, row: Row) -> None:
     transaction.execute("DELETE FROM log_files WHERE number = ?", (row.number,))
 
 
-def cancel(transaction: Transaction, locks: Owners, number: int, reason: str) -> Row:
+def cancel(transaction: Transaction, locks: Owners, number: int, reason: str) -> EvaluationRow:
     """Request the owner to end an evaluation; without an owner, end it here."""
     row = find_by_number(transaction, number)
     if row.state.terminal:
@@ -249,7 +249,7 @@ def cancel(transaction: Transaction, locks: Owners, number: int, reason: str) ->
     return row
 
 
-def _end_cancelled(transaction: Transaction, locks: Owners, row: Row, reason: str) -> None:
+def _end_cancelled(transaction: Transaction, locks: Owners, row: EvaluationRow, reason: str) -> None:
     problem = Problem(reason=Reason.CANCELLED, message=reason or "cancelled")
     end(transaction, locks, row, EvaluationState.CANCELLED, problem, row.active_ns)
 
@@ -261,7 +261,7 @@ def _write_so_far(transaction: Transaction, number: int, usage: Usage | None, en
 
 
 def _write_interrupt(
-    transaction: Transaction, row: Row, active_ns: int, cause: str, *, died: bool = False, held: bool = False
+    transaction: Transaction, row: EvaluationRow, active_ns: int, cause: str, *, died: bool = False, held: bool = False
 ) -> None:
     transaction.execute(
         "UPDATE evaluations SET state = ?, interrupted_ns = ?, active_ns = ? WHERE number = ?",
@@ -295,7 +295,7 @@ def _log_after_commit(transaction: Transaction, number: int, event: str, **more:
 def _finish(
     transaction: Transaction,
     locks: Owners,
-    row: Row,
+    row: EvaluationRow,
     state: EvaluationState,
     events: Sequence[Event],
     active_ns: int,

@@ -9,7 +9,7 @@ from crucible_bridge.errors import NotFound
 from crucible_bridge.types import EvaluationState
 from crucible_worker.history import lifecycle
 from crucible_worker.journal import Journal, JournalUnavailable
-from crucible_worker.journal.queries import Reads, Row, find_by_number, list_rows, spent_of
+from crucible_worker.journal.queries import EvaluationRow, Reads, find_by_number, list_rows, spent_of
 from crucible_worker.journal.store import Owners
 
 __all__ = ["Reaper"]
@@ -28,7 +28,7 @@ class Reaper:
         """Whether it is recorded as running, and no worker owns it."""
         return state in _LIVE and await self._locks.looks_free(number)
 
-    async def reap(self, row: Row) -> Row:
+    async def reap(self, row: EvaluationRow) -> EvaluationRow:
         """Write the INTERRUPT of an evaluation if it is an orphan; returns its state then.
 
         While the journal cannot be written, it counts as interrupted all the same; the event is written later.
@@ -50,5 +50,5 @@ class Reaper:
                 await self.reap(row)
 
 
-def _live_rows(connection: Reads) -> list[Row]:
+def _live_rows(connection: Reads) -> list[EvaluationRow]:
     return list_rows(connection, states=_LIVE)[0]

@@ -14,7 +14,7 @@ from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_worker.history import checkpoint_results, lifecycle
 from crucible_worker.journal import Transaction
-from crucible_worker.journal.queries import Row, find_by_number
+from crucible_worker.journal.queries import EvaluationRow, find_by_number
 from crucible_worker.journal.store import Owners
 
 __all__ = ["CHUNK", "delete", "hide", "remove_chunk"]
@@ -25,7 +25,7 @@ _HIDDEN_ID_BYTES = 128
 """Twice as many characters name a hidden evaluation: more than an id may have, so that no caller can name it."""
 
 
-def delete(transaction: Transaction, locks: Owners, number: int) -> Row:
+def delete(transaction: Transaction, locks: Owners, number: int) -> EvaluationRow:
     """Hide an evaluation that has ended; one without an owner is cancelled first. Returns its last state.
 
     Raises:

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 from crucible_bridge.types import EvaluationState
 from crucible_worker.history.rules import RULES_VERSION
 from crucible_worker.journal import Transaction
-from crucible_worker.journal.queries import Reads, Row, SnapshotReads, find_by_number
+from crucible_worker.journal.queries import EvaluationRow, Reads, SnapshotReads, find_by_number
 
 __all__ = [
     "FIRST_BACKOFF_SECONDS",
@@ -46,7 +46,7 @@ MAX_FAILURES = 6
 _SHOWN = 5
 
 
-def note(transaction: Transaction, row: Row, *, died: bool, held: bool) -> None:
+def note(transaction: Transaction, row: EvaluationRow, *, died: bool, held: bool) -> None:
     """Record an interruption, as part of its transaction.
 
     Args:
@@ -72,7 +72,7 @@ def forget(transaction: Transaction, number: int) -> None:
     transaction.execute("UPDATE resumptions SET failures = 0, held = 0, not_before_ns = 0 WHERE number = ?", (number,))
 
 
-def warn(transaction: Transaction, interrupted_before_ns: int, now_ns: int) -> Sequence[Row]:
+def warn(transaction: Transaction, interrupted_before_ns: int, now_ns: int) -> Sequence[EvaluationRow]:
     """Record that a log says of interrupted evaluations that they will be cancelled; returns those."""
     rows = transaction.execute(
         """SELECT number FROM evaluations WHERE state = ? AND interrupted_ns < ?
@@ -110,7 +110,7 @@ def waiting_text(source: Reads, known: bool) -> str:
     return f"interrupted, and not resumed without a call: {', '.join(found[:_SHOWN])}{more} (crucible-worker resume ID)"
 
 
-def resumable(source: SnapshotReads) -> Sequence[tuple[Row, bool]]:
+def resumable(source: SnapshotReads) -> Sequence[tuple[EvaluationRow, bool]]:
     """The interrupted evaluations that may be resumed now, those first that have waited longest.
 
     Those that a caller has paused wait for the end of the pause. A time to wait for that is further away than the

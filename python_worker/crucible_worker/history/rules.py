@@ -16,7 +16,7 @@ from typing import Protocol, TypeVar
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_worker.journal import Transaction
-from crucible_worker.journal.queries import Row
+from crucible_worker.journal.queries import EvaluationRow
 from crucible_worker.reports.facts import rules_in_words
 
 __all__ = ["RULES_VERSION", "of_latest_rules", "other_rules", "record_rules", "refuse_other_rules"]
@@ -38,12 +38,12 @@ def record_rules(transaction: Transaction, number: int, attempt: int) -> None:
     transaction.execute("INSERT OR REPLACE INTO evaluation_rules VALUES (?, ?, ?)", (number, RULES_VERSION, attempt))
 
 
-def other_rules(row: Row) -> bool:
+def other_rules(row: EvaluationRow) -> bool:
     """Whether other rules have begun an evaluation; without a result of a sample, nothing has begun."""
     return row.rules != RULES_VERSION and row.done > 0
 
 
-def refuse_other_rules(row: Row) -> None:
+def refuse_other_rules(row: EvaluationRow) -> None:
     """Refuse to resume what other rules have begun, see `other_rules`.
 
     Raises:

@@ -25,7 +25,7 @@ from crucible_bridge.types import (
     RunInfo,
     format_model,
 )
-from crucible_worker.history.checkpoint_results import Measured, measured_of_run
+from crucible_worker.history.checkpoint_results import CheckpointMeasurement, measured_of_run
 from crucible_worker.journal import Journal
 from crucible_worker.journal.queries import Reads, SnapshotReads
 from crucible_worker.reports.metric_keys import keys_of_result
@@ -132,7 +132,7 @@ def _newest_runs(source: Reads, before: int | None, limit: int) -> Sequence[tupl
     return source.execute(sql, (*given, limit)).fetchall()
 
 
-def _run(run_id: str, measured: Sequence[Measured], known: _Known) -> RunInfo:
+def _run(run_id: str, measured: Sequence[CheckpointMeasurement], known: _Known) -> RunInfo:
     states = collections.Counter(one.state for one in measured)
     steps = [one.step for one in measured if one.step is not None]
     ended = (EvaluationState.COMPLETED, EvaluationState.FAILED, EvaluationState.CANCELLED)
@@ -166,18 +166,20 @@ def _run(run_id: str, measured: Sequence[Measured], known: _Known) -> RunInfo:
     )
 
 
-def _superseded(measured: Iterable[Measured]) -> frozenset[str]:
+def _superseded(measured: Iterable[CheckpointMeasurement]) -> frozenset[str]:
     return superseded(
         Written(one.evaluation_id, one.step, one.model, one.model_fingerprint, one.created_ns) for one in measured
     )
 
 
-def _best(measured: Sequence[Measured], known: _Known) -> Mapping[_Series, tuple[Measured, Goal, bool]]:
+def _best(
+    measured: Sequence[CheckpointMeasurement], known: _Known
+) -> Mapping[_Series, tuple[CheckpointMeasurement, Goal, bool]]:
     """Of each metric with a goal: the first by step with the best value, its goal, and whether it summarises scores.
 
     A value of too few scores is none of these; see `enough_scored`.
     """
-    series: dict[_Series, list[tuple[Measured, Goal, bool]]] = {}
+    series: dict[_Series, list[tuple[CheckpointMeasurement, Goal, bool]]] = {}
     gone = _superseded(measured)
     current = [one for one in measured if one.evaluation_id not in gone]
     for one in sorted(current, key=lambda each: (*_key(each), each.number)):
@@ -190,7 +192,7 @@ def _best(measured: Sequence[Measured], known: _Known) -> Mapping[_Series, tuple
                     continue
                 place = (key, keys.label, one.dataset_fingerprint, one.rules_version)
                 series.setdefault(place, []).append((one, goal, key in keys.headline))
-    found: dict[_Series, tuple[Measured, Goal, bool]] = {}
+    found: dict[_Series, tuple[CheckpointMeasurement, Goal, bool]] = {}
     for place, points in series.items():
         key, sign = place[0], 1 if points[0][1] is Goal.HIGHER else -1
         enough = enough_scored([one.scored.get(key) for one, _, _ in points])
@@ -198,18 +200,20 @@ def _best(measured: Sequence[Measured], known: _Known) -> Mapping[_Series, tuple
     return found
 
 
-def _by_checkpoint(measured: Iterable[Measured]) -> Mapping[_Key, Sequence[Measured]]:
-    found: dict[_Key, list[Measured]] = collections.defaultdict(list)
+def _by_checkpoint(measured: Iterable[CheckpointMeasurement]) -> Mapping[_Key, Sequence[CheckpointMeasurement]]:
+    found: dict[_Key, list[CheckpointMeasurement]] = collections.defaultdict(list)
     for one in measured:
         found[_key(one)].append(one)
     return found
 
 
-def _key(one: Measured) -> _Key:
+def _key(one: CheckpointMeasurement) -> _Key:
     return one.step is not None, one.step or 0, format_own_model(one.model)
 
 
-def _checkpoint(found: Sequence[Measured], marked: Mapping[str, Sequence[str]], gone: frozenset[str]) -> Checkpoint:
+def _checkpoint(
+    found: Sequence[CheckpointMeasurement], marked: Mapping[str, Sequence[str]], gone: frozenset[str]
+) -> Checkpoint:
     model = own_model(found[0].model)
     base, adapter = _parts(model)
     return Checkpoint(

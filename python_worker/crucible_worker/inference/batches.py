@@ -16,9 +16,9 @@ from crucible_bridge.types import ModelRef, Problem, Usage
 from crucible_worker.backends.base import Backend, Model
 from crucible_worker.inference.calls import CallGate, GatedModel
 from crucible_worker.util.faults import logged, shortage
-from crucible_worker.util.turns import Turns
+from crucible_worker.util.turns import SharedLock
 
-__all__ = ["ITEMS_A_PASS", "Answers", "Ask", "Bounds", "ask_all", "each", "open_model"]
+__all__ = ["ITEMS_A_PASS", "Ask", "BatchBounds", "BatchResults", "ask_all", "each", "open_model"]
 
 ITEMS_A_PASS = 8
 """Items that begin in one pass of the event loop; one that fails by a bug takes some 2 ms, most of it for its traceback
@@ -36,7 +36,7 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class BatchBounds:
     """What a batch may take."""
 
     concurrency: int
@@ -48,7 +48,7 @@ class Bounds:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Answers(Generic[R]):
+class BatchResults(Generic[R]):
     """The results of a batch."""
 
     results: Sequence[R | Problem]
@@ -65,10 +65,10 @@ async def ask_all(
     questions: Sequence[Q | Problem],
     asker: Callable[[GatedModel], Ask[Q, R]],
     *,
-    bounds: Bounds,
+    bounds: BatchBounds,
     field: str = "model",
     awaited: str = "the model was ready",
-) -> Answers[R]:
+) -> BatchResults[R]:
     """Open a model and ask it all questions; retryable failures are retried, within a budget of the whole batch.
 
     Args:
@@ -119,13 +119,13 @@ async def ask_all(
     )
     whole = [results.get(index, late) for index in range(len(questions))]
     usage = None if gated is None else gated.meter.usage
-    return Answers(results=whole, model_fingerprint=fingerprint or "", usage=usage)
+    return BatchResults(results=whole, model_fingerprint=fingerprint or "", usage=usage)
 
 
 async def each(count: int, ask: Callable[[int], Awaitable[None]], concurrency: int) -> None:
     """Call `ask` for each index below `count`, in order, so many at once; the first error ends all and is raised."""
     indices = iter(range(count))
-    turns = Turns(ITEMS_A_PASS)
+    turns = SharedLock(ITEMS_A_PASS)
 
     async def take() -> None:
         for index in indices:

@@ -27,7 +27,7 @@ from crucible_worker.inference.batches import Ask, ask_all
 from crucible_worker.inference.item_tokens import tokens_of
 from crucible_worker.inference.model_calls import (
     Backends,
-    Room,
+    ColumnBudget,
     at_item,
     bounds_of,
     check_top,
@@ -68,7 +68,7 @@ async def ask_logprobs(
     check_top(request.top_k, "top_k", limits)
     if request.model is None:
         raise InvalidField("model", "is not given")
-    asker = functools.partial(logprobs_ask, request, items, room=Room(limits.max_message_bytes))
+    asker = functools.partial(logprobs_ask, request, items, room=ColumnBudget(limits.max_message_bytes))
     answers = await ask_all(backends, request.model, items, asker, bounds=bounds)
     return LogprobsAnswer(
         sequences=tuple(result_or_problem(SequenceLogprobs, result) for result in answers.results),
@@ -82,7 +82,7 @@ def logprobs_ask(
     items: Sequence[LogprobsItem | Problem],
     model: Model,
     *,
-    room: Room,
+    room: ColumnBudget,
     places: Sequence[int] | None = None,
 ) -> Ask[LogprobsItem, SequenceLogprobs]:
     """A function that asks a model for an item.
@@ -98,7 +98,7 @@ def logprobs_ask(
         FailedPrecondition: the model does not answer what the request needs; at `model`.
     """
     name, _ = items_of(request)
-    measure = _Measuring(model, request, room)
+    measure = _LogprobsRequest(model, request, room)
     targets = any(isinstance(item, LogprobsItem) and item.targets is not None for item in items)
     if (request.top_k or targets) and Capability.DISTRIBUTIONS not in model.capabilities:
         what = "top_k" if request.top_k else "targets"
@@ -123,7 +123,7 @@ def items_of(request: LogprobsRequest) -> tuple[str, tuple[LogprobsItem | Proble
     )
 
 
-class _Measuring:
+class _LogprobsRequest:
     """Measures the items of one request.
 
     Args:
@@ -132,7 +132,7 @@ class _Measuring:
         room: what the answer may still hold.
     """
 
-    def __init__(self, model: Model, request: LogprobsRequest, room: Room) -> None:
+    def __init__(self, model: Model, request: LogprobsRequest, room: ColumnBudget) -> None:
         self._model, self._request, self._room = model, request, room
         self._logprobs_of: Callable[[ModelInput], Awaitable[np.ndarray]] = logprobs_asker(model, "model")
 

@@ -36,7 +36,7 @@ from crucible_bridge.types import (
     TokensChunk,
 )
 from crucible_worker.backends.base import ANSWERING, Backend, Capability, Model
-from crucible_worker.inference.batches import Ask, Bounds, ask_all
+from crucible_worker.inference.batches import Ask, BatchBounds, ask_all
 from crucible_worker.inference.calls import sample_seed
 from crucible_worker.inference.item_tokens import datum_of
 from crucible_worker.metrics.nll import nll_parts
@@ -45,7 +45,7 @@ from crucible_worker.util.limits import WorkerLimits
 
 __all__ = [
     "Backends",
-    "Room",
+    "ColumnBudget",
     "ask_forward",
     "ask_samples",
     "at_item",
@@ -84,7 +84,7 @@ async def ask_samples(
     """
     bounds = bounds_of(request.limits, len(request.items), "items", limits=limits, received=received)
     top = check_top(request.top_logprobs, "top_logprobs", limits)
-    room = Room(limits.max_message_bytes)
+    room = ColumnBudget(limits.max_message_bytes)
 
     def asker(model: Model) -> Ask[SampleItem, SampledItem]:
         if model.capabilities.isdisjoint(ANSWERING):
@@ -318,7 +318,7 @@ def check_top(top: int | None, field: str, limits: WorkerLimits) -> int:
     return top or 0
 
 
-class Room:
+class ColumnBudget:
     """What the columns of an answer may still take: they are not all held in memory before one message has to fit."""
 
     def __init__(self, size: int) -> None:
@@ -353,7 +353,7 @@ async def at_item(work: Awaitable[R], field: str, *, own: str) -> R:
         raise at_field(error, field, own=own) from error
 
 
-def bounds_of(given: BatchLimits, count: int, field: str, *, limits: WorkerLimits, received: float) -> Bounds:
+def bounds_of(given: BatchLimits, count: int, field: str, *, limits: WorkerLimits, received: float) -> BatchBounds:
     """The bounds of a batch.
 
     Args:
@@ -374,7 +374,7 @@ def bounds_of(given: BatchLimits, count: int, field: str, *, limits: WorkerLimit
     if concurrency > limits.max_concurrency:
         raise InvalidField("limits.concurrency", f"is {concurrency:,}, at most {limits.max_concurrency:,} is accepted")
     seconds = limits.default_sample_timeout_seconds
-    return Bounds(
+    return BatchBounds(
         concurrency=concurrency,
         item_seconds=seconds if given.item_timeout_ms is None else given.item_timeout_ms / 1000,
         deadline=None if given.deadline_ms is None else received + given.deadline_ms / 1000,

@@ -129,7 +129,7 @@ async def build_prompts(
     """
     renderer = _renderer(request.renderer)
     _check_count(request.conversations, "conversations", limits)
-    opened = await _Opened.of(backends, request.model, len(request.conversations))
+    opened = await _OpenTokenizer.of(backends, request.model, len(request.conversations))
 
     async def build(conversation: Conversation) -> GenerationPrompt:
         rendered = await opened.call(render_question, opened.tokenizer, conversation, renderer)
@@ -150,7 +150,7 @@ async def build_supervised(
     """Training examples of conversations; arguments and errors as of `build_prompts`."""
     renderer = _renderer(request.renderer)
     _check_count(request.conversations, "conversations", limits)
-    opened = await _Opened.of(backends, request.model, len(request.conversations))
+    opened = await _OpenTokenizer.of(backends, request.model, len(request.conversations))
     train_on: Any = request.train_on or "last_assistant"
 
     async def build(conversation: Conversation) -> SupervisedExample:
@@ -206,7 +206,7 @@ async def get_stop_sequences(
 async def tokenize(backends: Backends, request: TokenizeRequest, limits: WorkerLimits) -> TokenizeResponse:
     """Tokens of texts; arguments and errors as of `build_prompts`."""
     _check_count(request.texts, "texts", limits)
-    opened = await _Opened.of(backends, request.model, len(request.texts))
+    opened = await _OpenTokenizer.of(backends, request.model, len(request.texts))
 
     async def encode(texts: Sequence[str]) -> Sequence[Tokenized]:
         found = await opened.call(
@@ -221,7 +221,7 @@ async def tokenize(backends: Backends, request: TokenizeRequest, limits: WorkerL
 async def detokenize(backends: Backends, request: DetokenizeRequest, limits: WorkerLimits) -> DetokenizeResponse:
     """Texts of tokens; arguments and errors as of `build_prompts`."""
     _check_count(request.sequences, "sequences", limits)
-    opened = await _Opened.of(backends, request.model, len(request.sequences))
+    opened = await _OpenTokenizer.of(backends, request.model, len(request.sequences))
 
     async def decode(sequences: Sequence[TokenSequence]) -> Sequence[Detokenized]:
         for sequence in sequences:
@@ -243,7 +243,7 @@ async def detokenize(backends: Backends, request: DetokenizeRequest, limits: Wor
     return DetokenizeResponse(items=items)
 
 
-class _Opened:
+class _OpenTokenizer:
     """A tokenizer, and the gate that retries its calls."""
 
     def __init__(self, tokenizer: Tokenizer, gate: CallGate) -> None:
@@ -251,7 +251,7 @@ class _Opened:
         self._gate = gate
 
     @classmethod
-    async def of(cls, backends: Mapping[type[ModelRef], Backend], model: ModelRef, items: int) -> _Opened:
+    async def of(cls, backends: Mapping[type[ModelRef], Backend], model: ModelRef, items: int) -> _OpenTokenizer:
         """Open a model's tokenizer.
 
         Raises:
@@ -275,9 +275,11 @@ class _Opened:
         return await self._gate.call(function, arguments, options)
 
 
-async def _opened_if_needed(backends: Backends, model: ModelRef | None, renderer: str, items: int) -> _Opened | None:
+async def _opened_if_needed(
+    backends: Backends, model: ModelRef | None, renderer: str, items: int
+) -> _OpenTokenizer | None:
     if model is not None:
-        return await _Opened.of(backends, model, items)
+        return await _OpenTokenizer.of(backends, model, items)
     if renderer not in _WITHOUT_TOKENIZER:
         why = "reads token ids" if renderer.startswith(COOKBOOK) else "is the chat template, a part of the tokenizer"
         names = ", ".join(_WITHOUT_TOKENIZER)
@@ -286,7 +288,7 @@ async def _opened_if_needed(backends: Backends, model: ModelRef | None, renderer
     return None
 
 
-async def _stops(opened: _Opened | None, renderer: str) -> Stops | Problem:
+async def _stops(opened: _OpenTokenizer | None, renderer: str) -> Stops | Problem:
     """What ends answers; if a template exceeds a limit for it, the problem of all items, each of which would too."""
     if opened is None:
         return await find_stops(None, renderer)

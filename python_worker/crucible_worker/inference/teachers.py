@@ -29,9 +29,9 @@ from crucible_bridge.types import (
     TeacherAnswer,
 )
 from crucible_worker.backends.distributions import NO_TOKEN, ordered
-from crucible_worker.inference.batches import Answers, Bounds, ask_all, each
+from crucible_worker.inference.batches import BatchBounds, BatchResults, ask_all, each
 from crucible_worker.inference.logprobs_calls import items_of, logprobs_ask
-from crucible_worker.inference.model_calls import Backends, Room, bounds_of, check_top, result_or_problem
+from crucible_worker.inference.model_calls import Backends, ColumnBudget, bounds_of, check_top, result_or_problem
 from crucible_worker.journal.usage import UsageSum
 from crucible_worker.util.limits import WorkerLimits
 
@@ -64,7 +64,7 @@ async def ask_teachers(
     bounds = bounds_of(request.limits, len(items), name, limits=limits, received=received)
     check_top(request.top_k, "top_k", limits)
     chosen = chosen_items(request.teachers, len(items), name, most=limits.max_teachers)
-    asking = _Asking(backends, request, bounds=bounds, room_bytes=limits.max_message_bytes)
+    asking = _TeacherCalls(backends, request, bounds=bounds, room_bytes=limits.max_message_bytes)
     found = [_agreed(parts, f"{name}[{index}]") for index, parts in enumerate(await asking.round(items, chosen))]
     weights = [teacher.weight for teacher in request.teachers]
     results = await asyncio.to_thread(lambda: [_combined(parts, weights) for parts in found])
@@ -80,7 +80,7 @@ async def ask_teachers(
 
 
 async def _with_likeliest(
-    asking: _Asking,
+    asking: _TeacherCalls,
     items: Sequence[LogprobsItem | Problem],
     several: dict[int, Parts],
     results: list[SequenceLogprobs | Problem],
@@ -122,7 +122,7 @@ async def _with_likeliest(
     return await asyncio.to_thread(lambda: [complete(index, result) for index, result in enumerate(results)])
 
 
-class _Asking:
+class _TeacherCalls:
     """Asks the teachers of one request, all at once.
 
     Args:
@@ -132,10 +132,10 @@ class _Asking:
         room_bytes: bytes that the values of a teacher may take.
     """
 
-    def __init__(self, backends: Backends, request: LogprobsRequest, *, bounds: Bounds, room_bytes: int) -> None:
+    def __init__(self, backends: Backends, request: LogprobsRequest, *, bounds: BatchBounds, room_bytes: int) -> None:
         self.request = request
         self._backends, self._bounds, self._room_bytes = backends, bounds, room_bytes
-        self._answers: list[list[Answers[SequenceLogprobs]]] = [[] for _ in request.teachers]
+        self._answers: list[list[BatchResults[SequenceLogprobs]]] = [[] for _ in request.teachers]
 
     async def round(
         self, items: Sequence[LogprobsItem | Problem], chosen: Sequence[Sequence[int]], *, second: bool = False
@@ -184,7 +184,7 @@ class _Asking:
         awaited: str,
     ) -> Sequence[SequenceLogprobs | Problem]:
         """One teacher's results; an error about all of them is the problem of each."""
-        room, field = Room(self._room_bytes), f"teachers[{teacher}].model"
+        room, field = ColumnBudget(self._room_bytes), f"teachers[{teacher}].model"
         asker = functools.partial(logprobs_ask, request, items, room=room, places=places)
         model = self.request.teachers[teacher].model
         try:

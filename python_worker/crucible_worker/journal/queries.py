@@ -32,13 +32,13 @@ from crucible_worker.journal.usage import UsageSum
 __all__ = [
     "EVENT_PAGE_BYTES",
     "SAMPLE_PAGE_BYTES",
+    "EvaluationRow",
     "Extent",
-    "Found",
     "Head",
     "JournalDamaged",
     "Reads",
-    "Row",
     "SnapshotReads",
+    "StatementResult",
     "evaluation_of",
     "extent_of",
     "find",
@@ -73,7 +73,7 @@ class JournalDamaged(Exception):
     """The journal lacks what every journal has."""
 
 
-class Found(Protocol):
+class StatementResult(Protocol):
     """What a statement has found or changed."""
 
     @property
@@ -97,7 +97,7 @@ class Found(Protocol):
 class Reads(Protocol):
     """A connection or a transaction."""
 
-    def execute(self, sql: str, parameters: Sequence[Any] = ..., /) -> Found:
+    def execute(self, sql: str, parameters: Sequence[Any] = ..., /) -> StatementResult:
         """Run one statement, in SQL that every database of a journal understands; "?" stands for a parameter."""
         ...
 
@@ -130,7 +130,7 @@ class Extent:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Row:
+class EvaluationRow:
     """The row of an evaluation; see the schema for the meaning of the columns."""
 
     number: int
@@ -205,7 +205,7 @@ _ELSEWHERE = {
 }
 MAX_ID_CHARS = 1_000
 """No id is longer: a longer one is not looked up."""
-_COLUMNS = ", ".join(_ELSEWHERE.get(field.name, field.name) for field in dataclasses.fields(Row))
+_COLUMNS = ", ".join(_ELSEWHERE.get(field.name, field.name) for field in dataclasses.fields(EvaluationRow))
 # An evaluation that is being removed has an id that no caller can name, so that queries by id need no condition.
 _THERE = "number NOT IN (SELECT number FROM removals)"
 
@@ -222,7 +222,7 @@ def head(source: Reads) -> Head:
     return Head(*row)
 
 
-def find(source: Reads, evaluation_id: str) -> Row | None:
+def find(source: Reads, evaluation_id: str) -> EvaluationRow | None:
     """An evaluation by its id.
 
     Raises:
@@ -238,7 +238,7 @@ def find(source: Reads, evaluation_id: str) -> Row | None:
     return _row(row)
 
 
-def find_by_number(source: Reads, number: int) -> Row:
+def find_by_number(source: Reads, number: int) -> EvaluationRow:
     """An evaluation by its number.
 
     Raises:
@@ -285,7 +285,7 @@ def list_rows(
     before: int | None = None,
     limit: int | None = None,
     without_result_row: bool = False,
-) -> tuple[list[Row], bool]:
+) -> tuple[list[EvaluationRow], bool]:
     """Evaluations, newest first, and whether there are more; `before` is the last number of the page before.
 
     At most `limit` of them, and, if there is a limit, no more once they have `EVALUATION_PAGE_BYTES` together. With
@@ -306,7 +306,7 @@ def list_rows(
         conditions.append(("number NOT IN (SELECT number FROM checkpoint_results)", ()))
     where, parameters = _where(conditions)
     sql = f"SELECT {_COLUMNS} FROM evaluations {where} ORDER BY number DESC"
-    page: list[Row] = []
+    page: list[EvaluationRow] = []
     size = 0
     for values in source.execute(sql, parameters):
         if limit is not None and (len(page) == limit or size >= EVALUATION_PAGE_BYTES):
@@ -317,7 +317,7 @@ def list_rows(
     return page, False
 
 
-def evaluation_of(row: Row) -> Evaluation:
+def evaluation_of(row: EvaluationRow) -> Evaluation:
     """The evaluation of a row."""
     ended = Ended(metrics=Metrics({})) if row.result is None else result_from_record(row.result, row.apart)
     return Evaluation(
@@ -593,8 +593,8 @@ def runs_before(source: Reads, number: int) -> Mapping[int, array[int]]:
     return rows
 
 
-def _row(values: Sequence[Any]) -> Row:
-    row = Row(*values)
+def _row(values: Sequence[Any]) -> EvaluationRow:
+    row = EvaluationRow(*values)
     return dataclasses.replace(row, state=EvaluationState(row.state), paused=bool(row.paused))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 
 from crucible_bridge.events import NEW_KINDS, Event
-from crucible_worker.journal.queries import Found, Head, Reads
+from crucible_worker.journal.queries import Head, Reads, StatementResult
 
 __all__ = ["ROWS_TOGETHER", "Transaction"]
 
@@ -37,7 +37,7 @@ class Transaction:
         self.sequence: int = self.log.sequence
         """Sequence of the log's last event, those of this transaction included."""
 
-    def execute(self, sql: str, parameters: Sequence[object] = ()) -> Found:
+    def execute(self, sql: str, parameters: Sequence[object] = ()) -> StatementResult:
         """Run one statement."""
         return self._connection.execute(sql, parameters)
 

@@ -53,7 +53,7 @@ class JsonlLogger(Logger):
 
     def __post_init__(self) -> None:
         self._position = 0
-        self._files: dict[str, _Lines] = {}
+        self._files: dict[str, _LineFile] = {}
 
     def open(self, experiment: Experiment) -> None:
         """Begin or resume the files; what a kill left of a line is removed.
@@ -63,7 +63,7 @@ class JsonlLogger(Logger):
         """
         self._experiment = experiment
         self._folder = folder_for(self.directory, experiment)
-        self._files = {name: _Lines(self._folder / name) for name in ("metrics.jsonl", "texts.jsonl")}
+        self._files = {name: _LineFile(self._folder / name) for name in ("metrics.jsonl", "texts.jsonl")}
         positions = [lines.last().get("_sequence", 0) for lines in self._files.values()]
         try:
             self._config = json.loads((self._folder / "config.json").read_bytes())
@@ -115,7 +115,7 @@ class JsonlLogger(Logger):
         replace_file(self._folder / "config.json", json.dumps(self._config, indent=2).encode() + b"\n")
 
 
-class _Lines:
+class _LineFile:
     """A file of lines, each of which ends with its newline: no line is left in part."""
 
     def __init__(self, path: Path) -> None:

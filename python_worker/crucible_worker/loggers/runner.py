@@ -93,7 +93,7 @@ class _Failed(Exception):
     """It raised, blocked, or ended; the message says which."""
 
 
-class _Connection:
+class _LoggerProcess:
     """A logger's process and the channel to it."""
 
     def __init__(self, process: Process, channel: Channel) -> None:
@@ -137,7 +137,7 @@ class LoggerRunner:
     def __init__(self, spec: LoggerSpec, experiment: Experiment, timing: Timing = Timing()) -> None:
         self._spec, self._experiment, self._timing = spec, experiment, timing
         self._one_at_a_time = asyncio.Lock()
-        self._connection: _Connection | None = None
+        self._connection: _LoggerProcess | None = None
         self._ending: set[asyncio.Task[None]] = set()
         self._state = LoggerState.NEW
         self._through = self._failures = self._refused = self._missed = 0
@@ -226,7 +226,7 @@ class LoggerRunner:
                 self._succeeded()
                 return
 
-    async def _sent(self, connection: _Connection, entries: list[Entry]) -> list[Entry]:
+    async def _sent(self, connection: _LoggerProcess, entries: list[Entry]) -> list[Entry]:
         """Send entries; returns those that are to be sent again, without the one that the tracker refused."""
         answer = await connection.ask({"do": "log", "runs": packed(entries)}, self._timing.batch_seconds)
         before, self._through = self._through, max(self._through, answer["through"])
@@ -249,7 +249,7 @@ class LoggerRunner:
             raise _Failed(answer["error"])
         self._url = answer["url"]
 
-    async def _connected(self) -> _Connection:
+    async def _connected(self) -> _LoggerProcess:
         if self._connection is not None:
             return self._connection
         try:
@@ -262,7 +262,7 @@ class LoggerRunner:
         except BaseException:
             process.reap()
             raise
-        self._connection = connection = _Connection(process, channel)
+        self._connection = connection = _LoggerProcess(process, channel)
         answer = await connection.ask(self._opening(), self._timing.open_seconds)
         self._answered(answer)
         self._through = max(self._through, answer["position"] or 0)

@@ -40,14 +40,14 @@ from crucible_worker.metrics.paired import binary, bonett_price, half_tail, mean
 from crucible_worker.metrics.power import needed
 from crucible_worker.metrics.student import t_quantile, t_tail
 
-__all__ = ["Allowed", "Drop", "Finding", "drop_of_values", "finding", "paired_drop"]
+__all__ = ["AllowedDrop", "Drop", "GateFinding", "drop_of_values", "finding", "paired_drop"]
 
 _ROUNDING = 1e-12
 """Excesses of this share of the scores are what rounding leaves of an excess of 0."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Allowed:
+class AllowedDrop:
     """What a metric may lose."""
 
     drop: float
@@ -94,7 +94,7 @@ class Drop:
     """Samples with which this drop would be told from what is allowed with a probability of 80 %."""
 
 
-class Finding(enum.Enum):
+class GateFinding(enum.Enum):
     """What a metric amounts to, before its tier counts."""
 
     PASS = enum.auto()
@@ -105,7 +105,7 @@ class Finding(enum.Enum):
 def paired_drop(
     baseline: np.ndarray,
     candidate: np.ndarray,
-    allowed: Allowed,
+    allowed: AllowedDrop,
     *,
     confidence: float,
     clusters: np.ndarray | None = None,
@@ -162,13 +162,13 @@ def paired_drop(
     )
 
 
-def drop_of_values(baseline: float, candidate: float, n: int, allowed: Allowed) -> Drop:
+def drop_of_values(baseline: float, candidate: float, n: int, allowed: AllowedDrop) -> Drop:
     """The drop of a metric of which only its values are known."""
     drop = candidate - baseline if allowed.lower_is_better else baseline - candidate
     return Drop(baseline=baseline, candidate=candidate, drop=drop, limit=allowed.limit(baseline), n=n)
 
 
-def finding(drop: Drop, *, paired: bool, min_n: int, corrected: float | None, alpha: float) -> Finding:
+def finding(drop: Drop, *, paired: bool, min_n: int, corrected: float | None, alpha: float) -> GateFinding:
     """What a metric amounts to.
 
     Args:
@@ -179,12 +179,12 @@ def finding(drop: Drop, *, paired: bool, min_n: int, corrected: float | None, al
         alpha: 1 - confidence.
     """
     if drop.n < min_n:
-        return Finding.OPEN
+        return GateFinding.OPEN
     if not paired:
         rounding = _ROUNDING * max(abs(drop.baseline), abs(drop.candidate))
-        return Finding.FAIL if drop.drop - drop.limit > rounding else Finding.PASS
+        return GateFinding.FAIL if drop.drop - drop.limit > rounding else GateFinding.PASS
     if corrected is None or drop.excess_high is None:  # one sample, or one cluster
-        return Finding.OPEN
+        return GateFinding.OPEN
     if corrected <= alpha:
-        return Finding.FAIL
-    return Finding.PASS if drop.drop <= 0 or drop.excess_high <= 0 else Finding.OPEN
+        return GateFinding.FAIL
+    return GateFinding.PASS if drop.drop <= 0 or drop.excess_high <= 0 else GateFinding.OPEN

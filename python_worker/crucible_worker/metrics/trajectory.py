@@ -146,7 +146,7 @@ class _Segments:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class _Column:
+class _MetricColumn:
     """Some rows' values of a metric."""
 
     values: np.ndarray
@@ -188,7 +188,7 @@ def _cached_counts(batch: TrajectoryBatch, transitions: _Segments) -> tuple[np.n
 class GroupSums:
     """Everything summed by group."""
 
-    columns: dict[str, tuple[_Column, ...]]
+    columns: dict[str, tuple[_MetricColumn, ...]]
     """Keys: total rewards, then the environment's metrics: of trajectories, of transitions or both."""
     sums: np.ndarray
     """Sums of each key's values, shape (keys, groups)."""
@@ -196,7 +196,7 @@ class GroupSums:
     """Integers, shape (`FIXED_COUNTS` + keys, groups): those of `_COUNTS`, 1 for groups of each of `_KINDS`, cached
     tokens, turns that report them, entries by key."""
     defects: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
-    """Like `_Column.defects`, for the requested keys: rows are read once, however many tags there are."""
+    """Like `_MetricColumn.defects`, for the requested keys: rows are read once, however many tags there are."""
 
     @classmethod
     def of(cls, batch: TrajectoryBatch, good_threshold: float) -> GroupSums:
@@ -208,13 +208,15 @@ class GroupSums:
         totals = of_trajectory.sums(batch.rewards, np.longdouble) + batch.final_rewards
         rewards = totals.astype(np.float64)
         equal, good = of_group.all_equal(rewards), of_group.sums(rewards >= good_threshold, np.int64) > 0
-        columns: dict[str, tuple[_Column, ...]] = {_REWARD: (_Column(values=rewards, present=None, groups=of_group),)}
+        columns: dict[str, tuple[_MetricColumn, ...]] = {
+            _REWARD: (_MetricColumn(values=rewards, present=None, groups=of_group),)
+        }
         for metrics, present, groups in (
             (batch.transition_metrics, batch.transition_metric_present, transitions),
             (batch.trajectory_metrics, batch.trajectory_metric_present, of_group),
         ):
             for key, values in metrics.items():
-                column = _Column(values=values, present=present.get(key), groups=groups)
+                column = _MetricColumn(values=values, present=present.get(key), groups=groups)
                 columns[key] = (*columns.get(key, ()), column)
         counts = [
             of_group.lengths,

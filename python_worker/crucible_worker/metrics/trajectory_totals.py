@@ -27,7 +27,7 @@ BLOCK_TURNS = 16_384
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Turn:
+class _PackedTurn:
     """A turn in the form for packing a batch; a range has the length of the tokens, and takes no memory."""
 
     ob: range
@@ -39,11 +39,11 @@ class _Turn:
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Episode:
-    transitions: list[_Turn]
+    transitions: list[_PackedTurn]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Group:
+class _GroupTotals:
     trajectories_G: list[_Episode]
     final_rewards_G: list[float]
     metrics_G: list[dict[str, float]]
@@ -92,7 +92,7 @@ class TrajectoryTotals:
 
     def __init__(self) -> None:
         """Nothing yet."""
-        self._waiting: list[_Group] = []
+        self._waiting: list[_GroupTotals] = []
         self._turns = 0
         self._tags: dict[str, _TagTotals] = {ALL: _TagTotals()}
 
@@ -137,12 +137,12 @@ class TrajectoryTotals:
         check_keys(len(self._tags), len(self._tags[ALL].names) - 1)
 
 
-def _packed(group: TrajectoryGroup) -> _Group:
-    return _Group(
+def _packed(group: TrajectoryGroup) -> _GroupTotals:
+    return _GroupTotals(
         [
             _Episode(
                 [
-                    _Turn(
+                    _PackedTurn(
                         range(turn.observation_tokens),
                         range(turn.action_tokens),
                         turn.reward,

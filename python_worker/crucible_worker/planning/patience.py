@@ -45,7 +45,7 @@ from crucible_bridge.types import (
     parse_model,
 )
 from crucible_worker.analysis.comparison import Known, compare_in
-from crucible_worker.history.checkpoint_results import Measured, measured_of_run
+from crucible_worker.history.checkpoint_results import CheckpointMeasurement, measured_of_run
 from crucible_worker.journal import Journal, JournalUnavailable, Transaction
 from crucible_worker.journal.follows import place_of_model
 from crucible_worker.journal.outages import Outages
@@ -261,7 +261,7 @@ class _Overtaken(Exception):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class _Found:
+class _LookResult:
     """What a look has found: steps to record, and events that may be new."""
 
     row: PatientRow
@@ -306,7 +306,7 @@ def _unwritten(connection: SnapshotReads, plan_id: str) -> _Unwritten | None:
     )
 
 
-def _look(connection: SnapshotReads, plan_id: str, max_samples: int, known: Known) -> _Found | None:
+def _look(connection: SnapshotReads, plan_id: str, max_samples: int, known: Known) -> _LookResult | None:
     """Look at the steps of a plan that have ended; None if nothing is marked. Runs in a reader's thread."""
     with connection.snapshot():
         row = find_patient(connection, plan_id)
@@ -320,10 +320,10 @@ def _look(connection: SnapshotReads, plan_id: str, max_samples: int, known: Know
             before = [one for one in before if one.step < first]
         compared = _Comparing(connection, row.plan, max_samples, known)
         steps, events = _walk(compared, before, sorted(points, key=lambda one: one.step))
-        return _Found(row=row, steps=steps, events=events)
+        return _LookResult(row=row, steps=steps, events=events)
 
 
-def _measured(connection: Reads, plan: PatientPlan, step: PatientStep) -> Measured | None:
+def _measured(connection: Reads, plan: PatientPlan, step: PatientStep) -> CheckpointMeasurement | None:
     of_run = measured_of_run(connection, plan.run_id)
     return next((one for one in of_run if one.evaluation_id == step.evaluation_id), None)
 

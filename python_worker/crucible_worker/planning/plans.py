@@ -45,7 +45,7 @@ from crucible_worker.journal.plans import (
     take,
     touch,
 )
-from crucible_worker.journal.queries import Reads, Row, evaluation_of, find
+from crucible_worker.journal.queries import EvaluationRow, Reads, evaluation_of, find
 from crucible_worker.journal.records import request_from_record
 from crucible_worker.planning.best_file import check_has_folder
 from crucible_worker.planning.run_patterns import PatternPlan
@@ -383,7 +383,7 @@ class EvaluationPlans:
         evaluation: StepEvaluation,
         *,
         again: bool,
-    ) -> tuple[Row, bool]:
+    ) -> tuple[EvaluationRow, bool]:
         identity = step_fingerprint(row.fingerprint, step, model, content)
 
         def also(transaction: Transaction) -> None:
@@ -413,7 +413,9 @@ class EvaluationPlans:
         )
 
 
-def _evaluated_at(source: Reads, plan_id: str, step: int) -> tuple[PlanRow | None, Sequence[StepRow], Sequence[Row]]:
+def _evaluated_at(
+    source: Reads, plan_id: str, step: int
+) -> tuple[PlanRow | None, Sequence[StepRow], Sequence[EvaluationRow]]:
     """The rows of a plan, of a step and of its evaluations."""
     rows = tuple(step_rows(source, plan_id, step).values())
     found = (find(source, name) for name in dict.fromkeys(row.evaluation_id for row in rows))

@@ -21,7 +21,7 @@ from crucible_worker.rendering.renderers import AUTO
 __all__ = [
     "MAX_CHOICES",
     "ChoiceForm",
-    "Question",
+    "ChoiceTokens",
     "UnnamedChoice",
     "check_choices",
     "named_choice",
@@ -45,7 +45,7 @@ class ChoiceForm(enum.StrEnum):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class ChoiceTokens:
     """A sample in tokens."""
 
     prompt: Sequence[int]
@@ -119,7 +119,7 @@ def named_choice(target: str, choices: Sequence[str], labels: Sequence[str] = ()
 
 async def render_choices(
     tokenizer: Tokenizer | None, sample: Sample, form: ChoiceForm, delimiter: str | None = None, renderer: str = AUTO
-) -> Question:
+) -> ChoiceTokens:
     """Render a sample that `check_choices` has passed.
 
     Args:
@@ -137,7 +137,7 @@ async def render_choices(
     if isinstance(sample.input, Datum):
         tokens = [_tokens_of(choice, index) for index, choice in enumerate(sample.choices)]
         prompt = sample.input.model_input.tokens().tolist()
-        return Question(prompt=prompt, continuations=tokens, texts=[None] * len(tokens))
+        return ChoiceTokens(prompt=prompt, continuations=tokens, texts=[None] * len(tokens))
     known = require_tokenizer(tokenizer)
     asked, texts = _asked(sample.input, sample.choices, form)
     before = delimiter if form is ChoiceForm.TEXT else None
@@ -145,7 +145,7 @@ async def render_choices(
     for index, continuation in enumerate(continuations):
         if not len(continuation):
             raise InvalidField(f"choices[{index}]", "has no tokens")
-    return Question(prompt=prompt, continuations=continuations, texts=texts)
+    return ChoiceTokens(prompt=prompt, continuations=continuations, texts=texts)
 
 
 def _asked(

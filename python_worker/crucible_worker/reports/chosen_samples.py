@@ -23,7 +23,7 @@ from crucible_bridge.types import SampleResult, Verdict
 from crucible_worker.reports.inline_json import inline_json, json_bytes
 from crucible_worker.reports.samples import whole_sample_as_data
 
-__all__ = ["MAX_SAMPLES", "Chosen", "KeptSamples", "SampleChoice"]
+__all__ = ["MAX_SAMPLES", "Chosen", "ChosenSamples", "SampleChoice"]
 
 MAX_SAMPLES = 20_000
 """That a report holds, of all its evaluations together."""
@@ -47,7 +47,7 @@ def _key_of(result: SampleResult) -> _Key:
     return result.evaluator, result.sample_id, result.repeat
 
 
-class _Seen:
+class _SeenResults:
     """The results of an evaluation, in order: of each the number of its key, and that of its verdict."""
 
     __slots__ = ("keys", "verdicts")
@@ -77,11 +77,11 @@ class SampleChoice:
         """Begin with none."""
         self._max_samples = max_samples
         self._keys: dict[_Key, int] = {}
-        self._seen: dict[str, _Seen] = {}
+        self._seen: dict[str, _SeenResults] = {}
 
     def begin(self, evaluation_id: str) -> None:
         """Make an evaluation known, though it may have no results."""
-        self._seen.setdefault(evaluation_id, _Seen())
+        self._seen.setdefault(evaluation_id, _SeenResults())
 
     def add(self, evaluation_id: str, result: SampleResult) -> None:
         """Count a result, in the order of the data set."""
@@ -130,7 +130,7 @@ def _ranked(keys: np.ndarray, verdicts: np.ndarray, changed: np.ndarray) -> np.n
     return np.where((ranks == _REST) & changed[keys], np.uint8(_CHANGED), ranks)
 
 
-class KeptSamples:
+class ChosenSamples:
     """Takes the same results again, with their records, and keeps the JSON of those that were chosen.
 
     Args:

@@ -13,7 +13,7 @@ import numpy as np
 from crucible_bridge.types import SampleResult
 from crucible_worker.reports.plain import plain
 
-__all__ = ["MAX_BINS", "Distributions", "histogram", "typical"]
+__all__ = ["MAX_BINS", "ResultDistributions", "histogram", "typical"]
 
 MAX_BINS = 40
 """Of a histogram."""
@@ -21,7 +21,7 @@ MAX_BINS = 40
 _STEPS = (1.0, 2.0, 2.5, 5.0, 10.0)
 
 
-class Distributions:
+class ResultDistributions:
     """Takes the results of an evaluation one by one. Of each it keeps three numbers, so 200,000 take 5 MB."""
 
     def __init__(self) -> None:

@@ -19,7 +19,7 @@ from crucible_bridge.types import (
     Problem,
     ScoredCount,
 )
-from crucible_worker.reports.distributions import Distributions
+from crucible_worker.reports.distributions import ResultDistributions
 from crucible_worker.reports.facts import facts_of, format_dataset, problem_text, rules_in_words, usage_as_data
 from crucible_worker.reports.metric_keys import EvaluatorKeys, Infos, keys_of, with_strict, without_equal_strict
 from crucible_worker.reports.plain import plain
@@ -163,7 +163,7 @@ def _at_work(evaluation: Evaluation) -> bool:
     return evaluation.state in (EvaluationState.QUEUED, EvaluationState.RUNNING)
 
 
-def evaluation_as_data(evaluation: Evaluation, infos: Infos, distributions: Distributions) -> dict[str, Any]:
+def evaluation_as_data(evaluation: Evaluation, infos: Infos, distributions: ResultDistributions) -> dict[str, Any]:
     """An evaluation by itself.
 
     Args:

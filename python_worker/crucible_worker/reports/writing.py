@@ -24,9 +24,9 @@ from crucible_bridge.types import (
 from crucible_worker.reports.as_html import render_html, sample_block
 from crucible_worker.reports.as_json import render_json
 from crucible_worker.reports.as_markdown import render_markdown
-from crucible_worker.reports.chosen_samples import MAX_SAMPLES, KeptSamples, SampleChoice
+from crucible_worker.reports.chosen_samples import MAX_SAMPLES, ChosenSamples, SampleChoice
 from crucible_worker.reports.comparisons import MOST_COMPARED, compare_as_data, compared_if_possible
-from crucible_worker.reports.distributions import Distributions
+from crucible_worker.reports.distributions import ResultDistributions
 from crucible_worker.reports.facts import MAX_FAILURES
 from crucible_worker.reports.inline_json import json_bytes
 from crucible_worker.reports.metric_keys import Infos
@@ -125,7 +125,7 @@ async def _html(
 ) -> str:
     infos = await source.infos({spec.kind for one in evaluations for spec in one.request.evaluators})
     choice = SampleChoice(request.max_samples)
-    spreads = {evaluation.evaluation_id: Distributions() for evaluation in evaluations}
+    spreads = {evaluation.evaluation_id: ResultDistributions() for evaluation in evaluations}
     for evaluation_id, spread in spreads.items():
         choice.begin(evaluation_id)
         async for page in sample_pages(source, evaluation_id, records=False):
@@ -134,22 +134,22 @@ async def _html(
     chosen = await asyncio.to_thread(choice.chosen)
     left = None
     if max_bytes is not None:
-        without = await asyncio.to_thread(lambda: json_bytes(_rendered(pages, KeptSamples(chosen), version)))
+        without = await asyncio.to_thread(lambda: json_bytes(_rendered(pages, ChosenSamples(chosen), version)))
         left = max(0, max_bytes - without - _LEFT_OUT_BYTES * len(evaluations))
-    kept = KeptSamples(chosen, left)
+    kept = ChosenSamples(chosen, left)
     for evaluation_id in spreads:
         async for page in sample_pages(source, evaluation_id, records=True):
             await asyncio.to_thread(_keep, kept, evaluation_id, page)
     return await asyncio.to_thread(_rendered, pages, kept, version)
 
 
-def _count(choice: SampleChoice, spread: Distributions, evaluation_id: str, page: Sequence[SampleResult]) -> None:
+def _count(choice: SampleChoice, spread: ResultDistributions, evaluation_id: str, page: Sequence[SampleResult]) -> None:
     for result in page:
         choice.add(evaluation_id, result)
         spread.add(result)
 
 
-def _keep(kept: KeptSamples, evaluation_id: str, page: Sequence[SampleResult]) -> None:
+def _keep(kept: ChosenSamples, evaluation_id: str, page: Sequence[SampleResult]) -> None:
     for result in page:
         kept.add(evaluation_id, result)
 
@@ -169,7 +169,7 @@ async def _pages(
     request: ReportRequest,
     evaluations: Sequence[Evaluation],
     infos: Infos,
-    spreads: Mapping[str, Distributions],
+    spreads: Mapping[str, ResultDistributions],
 ) -> _Pages:
     of_runs: dict[str, list[Evaluation]] = {}
     for evaluation in evaluations:
@@ -242,7 +242,7 @@ def _address(page: str, part: str) -> str:
     return f"#/{page}/{quote(replace_surrogates(part), safe='')}"
 
 
-def _rendered(pages: _Pages, kept: KeptSamples, version: str) -> str:
+def _rendered(pages: _Pages, kept: ChosenSamples, version: str) -> str:
     now = datetime.datetime.now(datetime.UTC)
     samples = {
         one: {

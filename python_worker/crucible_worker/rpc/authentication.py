@@ -16,12 +16,12 @@ from crucible_bridge.reasons import Reason
 from crucible_worker.rpc.methods import HEALTH, Context, Handle, Method
 from crucible_worker.util.file_states import state_of
 
-__all__ = ["Tokens", "authenticated"]
+__all__ = ["TokenFile", "authenticated"]
 
 _log = structlog.get_logger(__name__)
 
 
-class Tokens:
+class TokenFile:
     """The tokens of a file, each of which is enough; any thread may call it."""
 
     def __init__(self, path: Path, read: Callable[[Path], Sequence[str]]) -> None:
@@ -71,7 +71,7 @@ class Tokens:
         return tuple(token.encode() for token in self._read(self._path))
 
 
-def authenticated(inner: Handle, method: Method, tokens: Tokens | None) -> Handle:
+def authenticated(inner: Handle, method: Method, tokens: TokenFile | None) -> Handle:
     """Let only callers with a token pass; probes need none, so that an orchestrator's health check has no secret."""
     if tokens is None or method.service == HEALTH:
         return inner

@@ -8,7 +8,7 @@ import collections
 from crucible_bridge.reasons import Reason
 from crucible_worker.engine.admission import draining_error
 from crucible_worker.rpc.methods import HEALTH, REFLECTION, Method
-from crucible_worker.rpc.room import Arrivals, Room, exhausted
+from crucible_worker.rpc.room import Arrivals, ByteBudget, exhausted
 from crucible_worker.util.alarms import Alarms, TimeBound
 from crucible_worker.util.limits import WorkerLimits
 
@@ -26,7 +26,7 @@ class Calls:
         self._limits = limits
         self._open: collections.Counter[tuple[str, bool]] = collections.Counter()
         self._of_peers: collections.Counter[tuple[str, str]] = collections.Counter()
-        self.room = Room(limits.max_request_bytes_in_flight)
+        self.room = ByteBudget(limits.max_request_bytes_in_flight)
         """Bounds the bytes of requests."""
         self.arrivals = Arrivals()
         """Bounds what callers without a token send."""

@@ -24,7 +24,7 @@ from crucible_bridge.codec.elements import LARGE_BYTES, memory_of_elements
 from crucible_bridge.errors import DeadlineExceeded, InvalidField
 from crucible_bridge.reasons import Code, Reason
 from crucible_worker.rpc.admission import admitted
-from crucible_worker.rpc.authentication import Tokens, authenticated
+from crucible_worker.rpc.authentication import TokenFile, authenticated
 from crucible_worker.rpc.calls import Calls
 from crucible_worker.rpc.deadlines import bounded
 from crucible_worker.rpc.errors import mapped
@@ -78,7 +78,7 @@ class Interceptor(grpc.aio.ServerInterceptor):
     """Logs, error mapping, authentication, admission and deadline around every method."""
 
     def __init__(
-        self, calls: Calls, limits: WorkerLimits, *, tokens: Tokens | None, passed: Collection[str] = ()
+        self, calls: Calls, limits: WorkerLimits, *, tokens: TokenFile | None, passed: Collection[str] = ()
     ) -> None:
         """Check calls by the tokens, if any, and by these limits; the services in `passed` check their own calls."""
         self._calls = calls

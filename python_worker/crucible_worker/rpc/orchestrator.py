@@ -34,10 +34,10 @@ from crucible_bridge.v1 import evaluation_pb2 as pb
 from crucible_bridge.v1 import orchestrator_pb2
 from crucible_worker.backends.orchestrator import (
     Caller,
+    CallerSession,
     ClosedEpisode,
     PendingQuestion,
     RemoteOrchestratorModel,
-    Session,
     Withdrawn,
 )
 from crucible_worker.engine.caller_models import CallerConnection
@@ -61,7 +61,7 @@ async def evaluate_held(evaluations: Evaluations, limits: WorkerLimits, offload:
     """
     start = await _start(requests)
     window = min(start.window, limits.max_orchestrator_window)
-    session = Session(window)
+    session = CallerSession(window)
     caller = Caller(session, model=_model(start, session), graders=start.graders, environments=start.environments)
     try:
         hold = await evaluations.connect_caller(_within(start.request, window, limits), caller)
@@ -92,7 +92,7 @@ async def evaluate_held(evaluations: Evaluations, limits: WorkerLimits, offload:
             _log.warning("answers_ignored", count=session.ignored)
 
 
-def _close(session: Session, ended: asyncio.Task[Evaluation]) -> None:
+def _close(session: CallerSession, ended: asyncio.Task[Evaluation]) -> None:
     """Close the session; retrieve the result, so that asyncio logs no error."""
     session.close()
     if not ended.cancelled():
@@ -107,7 +107,7 @@ async def _start(requests: Requests) -> HeldStart:
     raise InvalidField("start", "is missing: the stream ended without a frame")
 
 
-async def _listen(requests: Requests, session: Session, hold: CallerConnection, offload: Offload) -> None:
+async def _listen(requests: Requests, session: CallerSession, hold: CallerConnection, offload: Offload) -> None:
     """Pass answers on until the caller closes its side, which means that it leaves."""
     error: BridgeError | None = None
     try:
@@ -135,7 +135,7 @@ def _answer(message: orchestrator_pb2.OrchestratorAnswer) -> Answer:
 
 
 def _frame(
-    session: Session, frame: PendingQuestion | Withdrawn | ClosedEpisode
+    session: CallerSession, frame: PendingQuestion | Withdrawn | ClosedEpisode
 ) -> pb.EvaluateWithOrchestratorModelResponse | None:
     """The message of a frame; None if the question cannot be encoded, such as text that is no Unicode."""
     if isinstance(frame, Withdrawn):
@@ -158,7 +158,7 @@ def _within(request: EvaluateRequest, window: int, limits: WorkerLimits) -> Eval
     return dataclasses.replace(request, limits=dataclasses.replace(request.limits, concurrency=concurrency))
 
 
-def _model(start: HeldStart, session: Session) -> RemoteOrchestratorModel | None:
+def _model(start: HeldStart, session: CallerSession) -> RemoteOrchestratorModel | None:
     """The caller's model; None if the evaluated model is the worker's."""
     if not isinstance(start.request.model, OrchestratorModel):
         return None

@@ -21,7 +21,7 @@ __all__ = [
     "RETRY_AFTER_SECONDS",
     "SMALL_BYTES",
     "Arrivals",
-    "Room",
+    "ByteBudget",
     "exhausted",
 ]
 
@@ -41,7 +41,7 @@ RETRY_AFTER_SECONDS = 1.0
 """Seconds after which a refused caller may retry: another worker, or this one, may have room by then."""
 
 
-class Room:
+class ByteBudget:
     """Room for requests in work; used in one event loop."""
 
     def __init__(self, most: int) -> None:
@@ -49,14 +49,14 @@ class Room:
         self._most = most
         self._bytes = self._large = 0
         self._large_until = time.monotonic()
-        self._waiting: collections.deque[_Waiting] = collections.deque()
+        self._waiting: collections.deque[_WaitingMessage] = collections.deque()
         self._waiting_bytes = 0
 
     def quiet_seconds(self) -> float:
         """How long no request of `LARGE_BYTES` or more has been in work."""
         return 0.0 if self._large else time.monotonic() - self._large_until
 
-    def working_on(self, size: int) -> contextlib.AbstractContextManager[_Work]:
+    def working_on(self, size: int) -> contextlib.AbstractContextManager[_RequestInWork]:
         """Count the bytes of a request while it is in work.
 
         Raises:
@@ -66,11 +66,11 @@ class Room:
         taken = self._bytes + self._waiting_bytes
         if size > SMALL_BYTES and taken and taken + size > self._most:
             raise self._full(size)
-        return _Work(self, size)
+        return _RequestInWork(self, size)
 
     async def working_on_in_turn(
         self, size: int, alarms: Alarms, seconds: float
-    ) -> contextlib.AbstractContextManager[_Work]:
+    ) -> contextlib.AbstractContextManager[_RequestInWork]:
         """Wait until there is room for a message of a call that has begun; the caller must enter the result at once.
 
         A waiting message takes no room, so that calls never wait for each other. Bytes that wait are bounded as well.
@@ -79,10 +79,10 @@ class Room:
             ResourceExhausted: there was no room in time, or too many bytes wait already.
         """
         if size <= SMALL_BYTES or (not self._waiting and self._fits(size)):
-            return _Work(self, size)
+            return _RequestInWork(self, size)
         if self._waiting and self._waiting_bytes + size > self._most:
             raise self._full(size)
-        waiting, patience = _Waiting(size), alarms.within(seconds)
+        waiting, patience = _WaitingMessage(size), alarms.within(seconds)
         self._waiting.append(waiting)
         self._waiting_bytes += size
         try:
@@ -98,9 +98,9 @@ class Room:
             self._waiting.remove(waiting)
             self._waiting_bytes -= size
             self._wake()
-        return _Work(self, size)
+        return _RequestInWork(self, size)
 
-    def grow(self, work: _Work, more: int) -> None:
+    def grow(self, work: _RequestInWork, more: int) -> None:
         """Count further bytes of a request in work: its elements need them, once it is parsed.
 
         Raises:
@@ -124,7 +124,7 @@ class Room:
         return exhausted(message, Reason.TOO_MANY_REQUEST_BYTES)
 
 
-class _Waiting:
+class _WaitingMessage:
     """A message that waits for room."""
 
     __slots__ = ("size", "woken")
@@ -133,12 +133,12 @@ class _Waiting:
         self.size, self.woken = size, asyncio.Event()
 
 
-class _Work:
+class _RequestInWork:
     """A request in work. A class, as a generator would cost each call some microseconds."""
 
     __slots__ = ("_large", "_room", "size")
 
-    def __init__(self, room: Room, size: int) -> None:
+    def __init__(self, room: ByteBudget, size: int) -> None:
         self._room, self.size, self._large = room, size, size >= LARGE_BYTES
 
     def add(self, size: int) -> None:
@@ -146,7 +146,7 @@ class _Work:
         self.size += size
         self._room._bytes += size
 
-    def __enter__(self) -> _Work:
+    def __enter__(self) -> _RequestInWork:
         self._room._bytes += self.size
         self._room._large += self._large
         return self

@@ -79,7 +79,7 @@ class WorkBound:
         size = self._size_of(data)
         if self._open and self._open + size > self._most:
             raise self._full(size)
-        return _Work(self, size)
+        return _WorkingCall(self, size)
 
     def begin(self, size: int) -> tuple[float, float]:
         """Count work that begins; returns what `end` needs."""
@@ -129,7 +129,7 @@ class WorkBound:
         return min(max(work * unit_seconds, LEAST_RETRY_SECONDS), MOST_RETRY_SECONDS)
 
 
-class _Work:
+class _WorkingCall:
     """A call with its work."""
 
     __slots__ = ("_begun", "_bound", "_size")

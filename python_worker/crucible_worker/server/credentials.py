@@ -19,7 +19,7 @@ import grpc
 import structlog
 
 from crucible_worker.config import EXPIRING_DAYS, Settings, SettingsError, read_tokens
-from crucible_worker.rpc.authentication import Tokens
+from crucible_worker.rpc.authentication import TokenFile
 from crucible_worker.util.file_states import FileState, state_of
 
 __all__ = ["Certificate", "Credentials", "StartError", "expires_at"]
@@ -49,13 +49,13 @@ class Credentials:
         """
         self.certificate: Certificate | None = None
         """For TLS; None without it."""
-        self.tokens: Tokens | None = None
+        self.tokens: TokenFile | None = None
         """Of callers; None if they need none."""
         if settings.unix_socket is None and settings.tls is not None:
             self.certificate = Certificate(*settings.tls)
         if settings.token_file is not None:
             try:
-                self.tokens = Tokens(settings.token_file, _tokens_of)
+                self.tokens = TokenFile(settings.token_file, _tokens_of)
             except ValueError as error:
                 raise StartError(str(error)) from error
 

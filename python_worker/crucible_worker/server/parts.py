@@ -36,7 +36,7 @@ from crucible_worker.evaluations import Evaluations
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.environments.described import Environments
 from crucible_worker.evaluators.guarded import GuardedType
-from crucible_worker.evaluators.inspect.allowed import Allowed
+from crucible_worker.evaluators.inspect.allowed import InspectAllowlist
 from crucible_worker.evaluators.parts import EvaluatorParts
 from crucible_worker.grading.base import GraderType
 from crucible_worker.grading.code.places import Places
@@ -227,10 +227,10 @@ def _places(settings: Settings, fanout: Fanout | None) -> Places | ClusterPlaces
     return ClusterPlaces(fanout, settings.code_images)
 
 
-def _inspect(settings: Settings) -> Allowed | None:
+def _inspect(settings: Settings) -> InspectAllowlist | None:
     if not settings.inspect_roots and not settings.inspect_packages:
         return None
-    return Allowed(
+    return InspectAllowlist(
         roots=settings.inspect_roots,
         packages=settings.inspect_packages,
         network=settings.hub_network,

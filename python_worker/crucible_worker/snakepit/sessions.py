@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from crucible_bridge.errors import NotFound
 from crucible_bridge.reasons import Reason
 
-__all__ = ["MAX_SESSIONS", "MAX_SESSIONS_BYTES", "Session", "Sessions"]
+__all__ = ["MAX_SESSIONS", "MAX_SESSIONS_BYTES", "Sessions", "SnakepitSession"]
 
 MAX_SESSIONS = 1024
 """Sessions that are stored; the oldest are removed first."""
@@ -22,7 +22,7 @@ _ENTRY_BYTES = 256
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
+class SnakepitSession:
     """A session as Elixir opened it."""
 
     metadata: Mapping[str, str]
@@ -37,7 +37,7 @@ class Sessions:
     """The sessions of this worker."""
 
     def __init__(self) -> None:
-        self._sessions: dict[str, Session] = {}
+        self._sessions: dict[str, SnakepitSession] = {}
         self._size = 0
 
     def open(self, session_id: str, metadata: Mapping[str, str]) -> None:
@@ -46,7 +46,7 @@ class Sessions:
             return
         texts = (session_id, *metadata.keys(), *metadata.values())
         size = sum(map(sys.getsizeof, texts)) + _ENTRY_BYTES * (1 + len(metadata))
-        self._sessions[session_id] = Session(metadata=metadata, created_unix_ns=time.time_ns(), size=size)
+        self._sessions[session_id] = SnakepitSession(metadata=metadata, created_unix_ns=time.time_ns(), size=size)
         self._size += size
         while len(self._sessions) > MAX_SESSIONS or self._size > MAX_SESSIONS_BYTES:
             self.close(next(iter(self._sessions)))
@@ -57,7 +57,7 @@ class Sessions:
         self._size -= 0 if session is None else session.size
         return session is not None
 
-    def get(self, session_id: str) -> Session:
+    def get(self, session_id: str) -> SnakepitSession:
         """A session.
 
         Raises:

@@ -37,7 +37,7 @@ _WHOLE = ("data", "columns")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class _Column:
+class _SequenceColumn:
     """An array of all sequences."""
 
     name: str
@@ -80,7 +80,7 @@ def columns_reader(
     return read
 
 
-def _column(arguments: Arguments, names: Sequence[str]) -> _Column:
+def _column(arguments: Arguments, names: Sequence[str]) -> _SequenceColumn:
     given = [name for name in names if name in arguments.values]
     described = [name for name in names if name in arguments.tensors]
     if len(given) + len(described) > 1:
@@ -94,12 +94,12 @@ def _column(arguments: Arguments, names: Sequence[str]) -> _Column:
     array = arguments.array(value, name, name)
     match array.shape:
         case (_,):
-            return _Column(name=name, parts=[array], lengths=None)
+            return _SequenceColumn(name=name, parts=[array], lengths=None)
         case (count, length):
             # Checked here already: rows without a value take no bytes, so their number is not limited by the message.
             if (limit := arguments.max_sequences) is not None and count > limit:
                 raise InvalidField(name, f"has {count:,} sequences, at most {limit:,} are accepted")
-            return _Column(name=name, parts=[_flat(array)], lengths=np.full(count, length))
+            return _SequenceColumn(name=name, parts=[_flat(array)], lengths=np.full(count, length))
         case _:
             raise InvalidField(name, f"has shape {list(array.shape)}, one or two dimensions are needed")
 
@@ -111,18 +111,18 @@ def _is_number(arguments: Arguments, value: Any) -> bool:
     return isinstance(value, int | float)
 
 
-def _rows(arguments: Arguments, name: str, rows: Sequence[Any]) -> _Column:
+def _rows(arguments: Arguments, name: str, rows: Sequence[Any]) -> _SequenceColumn:
     """An array for each sequence."""
     if all(isinstance(row, list | tuple) for row in rows):
         lengths = np.fromiter(map(len, rows), np.int64, len(rows))
         values = list(itertools.chain.from_iterable(rows))
         if all(isinstance(value, int | float) for value in values):
-            return _Column(name=name, parts=[read_numbers(values, name)], lengths=lengths)
+            return _SequenceColumn(name=name, parts=[read_numbers(values, name)], lengths=lengths)
     parts = [arguments.array(row, f"{name}[{index}]", f"{name}[{index}]") for index, row in enumerate(rows)]
     for index, part in enumerate(parts):
         if len(part.shape) != 1:
             raise InvalidField(f"{name}[{index}]", f"has shape {list(part.shape)}, one dimension is needed")
-    return _Column(name=name, parts=parts, lengths=np.array([part.shape[0] for part in parts], np.int64))
+    return _SequenceColumn(name=name, parts=parts, lengths=np.array([part.shape[0] for part in parts], np.int64))
 
 
 def _flat(array: Array) -> Array:
@@ -131,7 +131,7 @@ def _flat(array: Array) -> Array:
     return Tensor(dtype=array.dtype, shape=(array.shape[0] * array.shape[1],), data=array.data)
 
 
-def _lengths(arguments: Arguments, columns: Sequence[_Column]) -> np.ndarray:
+def _lengths(arguments: Arguments, columns: Sequence[_SequenceColumn]) -> np.ndarray:
     """Values of each sequence, which all columns must agree on."""
     asked = arguments.take(LENGTHS)
     if asked is None and LENGTHS in arguments.tensors:
@@ -160,7 +160,7 @@ def _lengths(arguments: Arguments, columns: Sequence[_Column]) -> np.ndarray:
     return lengths
 
 
-def _add(pieces: Encoder, key: str, column: _Column) -> None:
+def _add(pieces: Encoder, key: str, column: _SequenceColumn) -> None:
     parts = column.parts
     arrays = [part for part in parts if isinstance(part, np.ndarray)]
     if len(arrays) == len(parts) and {part.dtype for part in arrays} <= PLAIN_DTYPES:

@@ -23,7 +23,7 @@ _PROMISED = {"serve": 0}
 """Of commands that end so by whatever signal tells them to go."""
 
 
-class _End:
+class _EndingHandler:
     """A handler that ends the process."""
 
     def __init__(self, code: int) -> None:
@@ -43,7 +43,7 @@ def end_quietly(arguments: Sequence[str]) -> None:
         arguments: those of the program; the first is its command.
     """
     command = arguments[0] if arguments else ""
-    end = _End(_PROMISED.get(command, INTERRUPTED))
+    end = _EndingHandler(_PROMISED.get(command, INTERRUPTED))
     for number in (signal.SIGINT, signal.SIGTERM) if command in _PROMISED else (signal.SIGINT,):
         # The parent may have set SIGINT to be ignored, for a program in the background.
         if signal.getsignal(number) != signal.SIG_IGN:
@@ -58,5 +58,5 @@ def end_quietly_again(arguments: Sequence[str]) -> None:
 
 def raise_interrupts() -> None:
     """From now on raise KeyboardInterrupt by SIGINT, as work has begun that needs cleanup."""
-    if isinstance(signal.getsignal(signal.SIGINT), _End):
+    if isinstance(signal.getsignal(signal.SIGINT), _EndingHandler):
         signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -11,10 +11,10 @@ import collections
 import contextlib
 from collections.abc import AsyncIterator
 
-__all__ = ["FewAtOnce", "Turns"]
+__all__ = ["FewAtOnce", "SharedLock"]
 
 
-class Turns:
+class SharedLock:
     """The turns of those who share it.
 
     Args:

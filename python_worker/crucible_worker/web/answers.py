@@ -30,7 +30,7 @@ from crucible_worker.web.samples_index import SampleIndex, SampleQuery
 if TYPE_CHECKING:
     from crucible_bridge import Bridge
 
-__all__ = ["Answer", "Answers"]
+__all__ = ["Answer", "PageData"]
 
 LISTED = 100
 """Evaluations on a page of the list."""
@@ -50,7 +50,7 @@ _LISTED_CHANGES = 100
 Answer = Callable[[QueryParams], Awaitable[Mapping[str, Any]]]
 
 
-class Answers:
+class PageData:
     """The data of each page, as `reports` makes them for report files too."""
 
     def __init__(self, bridge: Bridge, index: SampleIndex) -> None:

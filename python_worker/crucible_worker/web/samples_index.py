@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crucible_bridge.types import SampleResult, Verdict
-from crucible_worker.reports.distributions import Distributions
+from crucible_worker.reports.distributions import ResultDistributions
 from crucible_worker.reports.metadata_fields import MetadataFields
 from crucible_worker.reports.plain import replace_surrogates
 from crucible_worker.reports.samples import row_as_data, searched_text
@@ -21,7 +21,7 @@ from crucible_worker.reports.samples import row_as_data, searched_text
 if TYPE_CHECKING:
     from crucible_bridge import Bridge
 
-__all__ = ["MAX_INDEXED", "Found", "SampleIndex", "SampleQuery"]
+__all__ = ["MAX_INDEXED", "SampleIndex", "SampleQuery", "SamplesPage"]
 
 MAX_INDEXED = 2_000_000
 """Samples in the index; beyond, evaluations that were not looked at for the longest time leave it."""
@@ -105,7 +105,7 @@ class SampleQuery:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class SamplesPage:
     """A page of samples."""
 
     rows: Sequence[Mapping[str, Any]]
@@ -120,7 +120,7 @@ class Found:
     """The metadata to choose from, see `MetadataFields`."""
 
 
-class _Reading:
+class _IndexProgress:
     """How far the samples of one evaluation have been read."""
 
     def __init__(self) -> None:
@@ -132,7 +132,7 @@ class _Reading:
         self.ended_at = 0.0
         self.looked_at = 0.0
         self.problem: BaseException | None = None
-        self.distributions = Distributions()
+        self.distributions = ResultDistributions()
         self.fields = MetadataFields()
         self.progress = asyncio.Event()
 
@@ -151,7 +151,7 @@ class SampleIndex:
         self._thread = ThreadPoolExecutor(1, "samples")
         self._path = folder / "samples.sqlite3"
         self._connection: sqlite3.Connection | None = None
-        self._readings: dict[str, _Reading] = {}
+        self._readings: dict[str, _IndexProgress] = {}
 
     async def aclose(self) -> None:
         """End reading, and close the database."""
@@ -170,7 +170,7 @@ class SampleIndex:
         elif (reading := self._readings.get(evaluation_id)) is not None:
             reading.stale = True
 
-    async def find(self, evaluation_id: str, query: SampleQuery) -> Found:
+    async def find(self, evaluation_id: str, query: SampleQuery) -> SamplesPage:
         """The samples that match, of those that have been read.
 
         The first page is waited for, the rest is not: `complete` says whether the worker has more.
@@ -184,7 +184,7 @@ class SampleIndex:
         plain = SampleQuery(evaluator="", offset=query.offset, limit=query.limit) == query
         await self._until(reading, (lambda: reading.read >= query.offset + query.limit) if plain else (lambda: False))
         rows, matching = await self._run(lambda connection: _search(connection, evaluation_id, query))
-        return Found(
+        return SamplesPage(
             rows=rows,
             matching=matching,
             read=reading.read,
@@ -192,7 +192,7 @@ class SampleIndex:
             fields=reading.fields.as_data(),
         )
 
-    async def distributions(self, evaluation_id: str) -> tuple[Distributions, bool]:
+    async def distributions(self, evaluation_id: str) -> tuple[ResultDistributions, bool]:
         """How its samples are spread, and whether all of them were counted."""
         reading = await self._begun(evaluation_id)
         await self._until(reading, lambda: False)
@@ -241,12 +241,12 @@ class SampleIndex:
             if not (token := page.next_page_token):
                 return None
 
-    async def _begun(self, evaluation_id: str) -> _Reading:
+    async def _begun(self, evaluation_id: str) -> _IndexProgress:
         """The reading of an evaluation; begun now at the first look, or if it has moved since."""
         reading = self._readings.get(evaluation_id)
         now = time.monotonic()
         if reading is None:
-            reading = self._readings[evaluation_id] = _Reading()
+            reading = self._readings[evaluation_id] = _IndexProgress()
             reading.looked_at = now
             await self._make_room()
         idle = reading.task is None or reading.task.done()
@@ -257,11 +257,11 @@ class SampleIndex:
         reading.looked_at = now
         return reading
 
-    async def _read(self, evaluation_id: str, reading: _Reading) -> None:
+    async def _read(self, evaluation_id: str, reading: _IndexProgress) -> None:
         """Read all that it has; what was read before stays until its place is taken."""
         began = time.monotonic()
         token, position = "", 0
-        distributions, fields = Distributions(), MetadataFields()
+        distributions, fields = ResultDistributions(), MetadataFields()
         first = not reading.complete
         try:
             while True:
@@ -287,11 +287,11 @@ class SampleIndex:
             reading.took = reading.ended_at - began
             self._tell(reading)
 
-    def _tell(self, reading: _Reading) -> None:
+    def _tell(self, reading: _IndexProgress) -> None:
         news, reading.progress = reading.progress, asyncio.Event()
         news.set()
 
-    async def _step(self, reading: _Reading) -> None:
+    async def _step(self, reading: _IndexProgress) -> None:
         """Wait until more has been read."""
         if reading.problem is not None:
             raise reading.problem
@@ -299,7 +299,7 @@ class SampleIndex:
         if reading.problem is not None:
             raise reading.problem
 
-    async def _until(self, reading: _Reading, enough: Callable[[], bool]) -> None:
+    async def _until(self, reading: _IndexProgress, enough: Callable[[], bool]) -> None:
         """Wait for so much, for everything, or for a moment."""
         try:
             async with asyncio.timeout(FIRST_LOOK_SECONDS):

@@ -22,7 +22,7 @@ from crucible_bridge.errors import BridgeError, InvalidField, NotFound
 from crucible_worker.reports.as_html import live_html
 from crucible_worker.reports.front_end import page_script, page_styles
 from crucible_worker.web.access import Access, Guard
-from crucible_worker.web.answers import Answer, Answers
+from crucible_worker.web.answers import Answer, PageData
 from crucible_worker.web.changes import Changes
 from crucible_worker.web.samples_index import SampleIndex
 
@@ -96,7 +96,7 @@ async def pages(bridge: Bridge, *, port: int, worker_token: str | None, subtitle
         changes = Changes(bridge)
         changes.also(index.moved)
         app = Guard(
-            _application(Answers(bridge, index), changes, subtitle),
+            _application(PageData(bridge, index), changes, subtitle),
             access,
             hosts_of(taken),
         )
@@ -124,7 +124,7 @@ async def pages(bridge: Bridge, *, port: int, worker_token: str | None, subtitle
             await index.aclose()
 
 
-def _application(answers: Answers, changes: Changes, subtitle: str) -> Starlette:
+def _application(answers: PageData, changes: Changes, subtitle: str) -> Starlette:
     html, script, styles = live_html("Evaluations", subtitle), page_script(), page_styles()
 
     def fixed(content: str, media_type: str) -> Callable[[Request], Any]:

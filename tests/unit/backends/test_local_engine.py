@@ -51,7 +51,7 @@ class Driven:
         monkeypatch.setattr(engines, "load", loading)
         fork_server = SimpleNamespace(fork=lambda name: None)
         bounds = HostBounds.of(WorkerLimits())
-        self.engine = engines.Engine("cpu", bounds, fork_server, lambda *answer: self.answers.put(answer))  # type: ignore[arg-type]
+        self.engine = engines.TorchEngine("cpu", bounds, fork_server, lambda *answer: self.answers.put(answer))  # type: ignore[arg-type]
 
     def open(self, name):
         """Its key, or the error."""

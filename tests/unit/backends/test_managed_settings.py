@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import InstalledModel, format_model, parse_model
 from crucible_worker.backends.local.checkpoint import Checkpoint
-from crucible_worker.backends.local.fingerprint import Fingerprints, Identity
+from crucible_worker.backends.local.fingerprint import CheckpointIdentity, Fingerprints
 from crucible_worker.backends.managed.claims import Claims
 from crucible_worker.backends.managed.deployment import Deployment
 from crucible_worker.backends.managed.settings import MAX_START_SECONDS, ManagedServer, servers
@@ -71,7 +71,7 @@ async def command_of(folder: Path, **settings: Any) -> list[str]:
 
 
 def _target(folder: Path) -> Target:
-    identity = Identity(key="k", lasting="l", fingerprint="f")
+    identity = CheckpointIdentity(key="k", lasting="l", fingerprint="f")
     return Target(checkpoint=Checkpoint(directory=folder), whole=identity, base=identity, form="x")
 
 

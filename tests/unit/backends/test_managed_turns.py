@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from crucible_worker.backends.managed.turns import IDLE_SECONDS, SLICE_SECONDS, Turns
+from crucible_worker.backends.managed.turns import IDLE_SECONDS, SLICE_SECONDS, ServerLock
 from tests.robustness.harness import until
 
 
@@ -27,7 +27,7 @@ class Rig:
         self.gate = asyncio.Event()
         self.gate.set()
         self.error: Exception | None = None
-        self.turns: Turns[str] = Turns(self._change, self.clock)
+        self.turns: ServerLock[str] = ServerLock(self._change, self.clock)
 
     async def _change(self, key: str) -> None:
         self.changes.append(key)
@@ -36,7 +36,7 @@ class Rig:
             raise self.error
 
 
-async def held(turns: Turns[str], key: str) -> tuple[asyncio.Event, asyncio.Task[None]]:
+async def held(turns: ServerLock[str], key: str) -> tuple[asyncio.Event, asyncio.Task[None]]:
     """A request that has its turn, until the event is set."""
     began, let_go = asyncio.Event(), asyncio.Event()
 
@@ -50,7 +50,7 @@ async def held(turns: Turns[str], key: str) -> tuple[asyncio.Event, asyncio.Task
     return let_go, task
 
 
-async def use(turns: Turns[str], key: str) -> None:
+async def use(turns: ServerLock[str], key: str) -> None:
     """A request that ends at once."""
     async with turns.of(key):
         pass

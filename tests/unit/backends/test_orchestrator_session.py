@@ -22,11 +22,11 @@ from crucible_bridge.types import (
     SamplingParams,
 )
 from crucible_worker.backends.orchestrator import (
+    CallerSession,
     ClosedEpisode,
     OrchestratorBackend,
     PendingQuestion,
     RemoteOrchestratorModel,
-    Session,
     Withdrawn,
 )
 from tests.tables import rows
@@ -49,7 +49,7 @@ async def settle() -> None:
 
 async def test_answers_may_come_in_any_order():
     """Each answer reaches who asked, by its id."""
-    session = Session(4)
+    session = CallerSession(4)
     asking = [asyncio.create_task(session.ask(question(index))) for index in range(3)]
     frames = session.frames()
     asked = [await anext(frames) for _ in range(3)]
@@ -66,7 +66,7 @@ async def test_answers_may_come_in_any_order():
 
 async def test_no_more_questions_are_open_than_the_window_holds():
     """What is beyond the window is asked once an answer has made room."""
-    session = Session(2)
+    session = CallerSession(2)
     asking = [asyncio.create_task(session.ask(question(index))) for index in range(3)]
     frames = session.frames()
     first, second = await anext(frames), await anext(frames)
@@ -83,7 +83,7 @@ async def test_no_more_questions_are_open_than_the_window_holds():
 
 async def test_a_question_that_is_given_up_is_withdrawn_before_the_next():
     """The window holds at the other end, too: it hears of the withdrawal first."""
-    session = Session(1)
+    session = CallerSession(1)
     given_up = asyncio.create_task(session.ask(question(1)))
     next_one = asyncio.create_task(session.ask(question(2)))
     frames = session.frames()
@@ -99,7 +99,7 @@ async def test_a_question_that_is_given_up_is_withdrawn_before_the_next():
 
 async def test_episodes_have_numbers_of_their_own_and_end_before_the_next_question():
     """The other end hears in order what it need not keep, and a session that is closed tells nothing."""
-    session = Session(2)
+    session = CallerSession(2)
     numbers = [session.new_episode(), session.new_episode()]
     asking = asyncio.create_task(session.ask(question(1)))
     await settle()
@@ -119,7 +119,7 @@ async def test_episodes_have_numbers_of_their_own_and_end_before_the_next_questi
 
 async def test_a_question_that_nobody_has_seen_needs_no_withdrawal():
     """What is given up before it went out is not told at all, and its id is never asked."""
-    session = Session(2)
+    session = CallerSession(2)
     given_up = asyncio.create_task(session.ask(question(1)))
     stays = asyncio.create_task(session.ask(question(2)))
     await settle()
@@ -134,7 +134,7 @@ async def test_a_question_that_nobody_has_seen_needs_no_withdrawal():
 
 async def test_answers_to_what_is_not_open_are_counted_and_ignored():
     """Unknown, answered, withdrawn and unsent ids change nothing."""
-    session = Session(2)
+    session = CallerSession(2)
     first = asyncio.create_task(session.ask(question(1)))
     unsent = asyncio.create_task(session.ask(question(2)))
     frames = session.frames()
@@ -152,7 +152,7 @@ async def test_answers_to_what_is_not_open_are_counted_and_ignored():
 
 async def test_a_closed_session_fails_whoever_asks():
     """Those that wait, those that wait for room, and those that come later: all learn that nobody is there."""
-    session = Session(1)
+    session = CallerSession(1)
     asking = [asyncio.create_task(session.ask(question(index))) for index in range(2)]
     await settle()
     session.close()
@@ -164,7 +164,7 @@ async def test_a_closed_session_fails_whoever_asks():
     assert [frame async for frame in session.frames()] == []
 
 
-async def told(call: Any, session: Session, answer: Any) -> Any:
+async def told(call: Any, session: CallerSession, answer: Any) -> Any:
     """Give the one question of a call this answer; what the call returns or raises."""
     task = asyncio.create_task(call)
     frames = session.frames()
@@ -197,7 +197,7 @@ DATUM = Datum(model_input=[1, 2], loss_fn_inputs={"target_tokens": [2, 3], "weig
 )
 async def test_an_answer_that_does_not_fit_is_final(call: Any, answer: Any):
     """Asking again would bring the same: such an answer costs its sample, and no retry."""
-    session = Session(1)
+    session = CallerSession(1)
     error = await told(call(RemoteOrchestratorModel("m", EVERY, session)), session, answer)
     assert isinstance(error, BackendError)
     assert (error.reason, error.retryable) == ("BACKEND_ANSWER", False)
@@ -206,7 +206,7 @@ async def test_an_answer_that_does_not_fit_is_final(call: Any, answer: Any):
 @pytest.mark.parametrize("retryable", [True, False])
 async def test_a_problem_is_an_error_of_the_backend(retryable: bool):
     """The orchestrator says whether asking again may help; its words and its reason are kept."""
-    session = Session(1)
+    session = CallerSession(1)
     problem = Problem(reason="BUSY", message="come back later", retryable=retryable)
     error = await told(RemoteOrchestratorModel("m", EVERY, session).sample_text("x", PARAMS), session, problem)
     assert isinstance(error, BackendError)
@@ -215,7 +215,7 @@ async def test_a_problem_is_an_error_of_the_backend(retryable: bool):
 
 async def test_answers_that_fit_come_through():
     """Log-probabilities get their first place back; of a datum, only the targets are sent."""
-    session = Session(1)
+    session = CallerSession(1)
     model = RemoteOrchestratorModel("m", EVERY, session)
     assert await told(model.compute_logprobs(ModelInput.of([1, 2])), session, np.array([-0.5])) == (None, -0.5)
     likeliest = LikeliestTokens(np.array([7, -1], np.int32))
@@ -233,7 +233,7 @@ async def test_answers_that_fit_come_through():
 
 async def test_a_model_is_asked_only_for_what_it_can():
     """Which sides it has follows from its calls, and what is missing is MISSING_CLIENT without a question."""
-    session = Session(1)
+    session = CallerSession(1)
     only_logprobs = RemoteOrchestratorModel("m", frozenset({OrchestratorCall.LOGPROBS}), session)
     assert only_logprobs.sampling is only_logprobs
     assert only_logprobs.training is None
@@ -249,7 +249,7 @@ async def test_a_model_is_asked_only_for_what_it_can():
 
 async def test_input_that_can_never_work_is_refused_here():
     """An empty prompt, and a datum without targets, are not asked at all."""
-    model = RemoteOrchestratorModel("m", EVERY, Session(1))
+    model = RemoteOrchestratorModel("m", EVERY, CallerSession(1))
     with pytest.raises(InvalidField, match=r"^prompt"):
         await model.compute_logprobs(ModelInput.of([]))
     with pytest.raises(InvalidField, match=r"^prompt"):
@@ -260,10 +260,10 @@ async def test_input_that_can_never_work_is_refused_here():
 
 def test_name_and_calls_are_what_a_model_is_known_by():
     """The same name and calls are the same model, on any stream."""
-    here = RemoteOrchestratorModel("m", EVERY, Session(1)).fingerprint
-    assert RemoteOrchestratorModel("m", EVERY, Session(9)).fingerprint == here
-    assert RemoteOrchestratorModel("n", EVERY, Session(1)).fingerprint != here
-    assert RemoteOrchestratorModel("m", frozenset({OrchestratorCall.SAMPLE}), Session(1)).fingerprint != here
+    here = RemoteOrchestratorModel("m", EVERY, CallerSession(1)).fingerprint
+    assert RemoteOrchestratorModel("m", EVERY, CallerSession(9)).fingerprint == here
+    assert RemoteOrchestratorModel("n", EVERY, CallerSession(1)).fingerprint != here
+    assert RemoteOrchestratorModel("m", frozenset({OrchestratorCall.SAMPLE}), CallerSession(1)).fingerprint != here
 
 
 async def test_the_backend_names_the_call_that_reaches_such_a_model():

@@ -12,8 +12,8 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from crucible_worker.cli import checks
-from crucible_worker.cli.checks import Check, run_checks
-from crucible_worker.cli.probe import Answer
+from crucible_worker.cli.checks import DoctorCheck, run_checks
+from crucible_worker.cli.probe import ProbeReply
 from crucible_worker.config import Settings
 from crucible_worker.journal.schema import JOURNAL_FILE, prepare
 from crucible_worker.testing import run_worker
@@ -25,7 +25,7 @@ def settings(tmp_path: Path) -> Settings:
     return Settings(port=0, state_dir=tmp_path / "state")
 
 
-def _checks(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> dict[str, Check]:
+def _checks(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> dict[str, DoctorCheck]:
     monkeypatch.setattr(checks, "_torch_device", lambda: "CPU")
     # A second of each test's time; it has tests of its own.
     monkeypatch.setattr(checks, "_grading", lambda settings: "as it should be")
@@ -87,7 +87,7 @@ async def _serving(address: str) -> None:
 
 async def test_a_worker_that_is_not_ready_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """Who finds the address taken learns that it is a worker that has it, and that it cannot evaluate yet."""
-    monkeypatch.setattr(checks, "probe", lambda *_, **__: Answer(ready=False))
+    monkeypatch.setattr(checks, "probe", lambda *_, **__: ProbeReply(ready=False))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         found = await asyncio.to_thread(_checks, Settings(port=taken.getsockname()[1], state_dir=tmp_path), monkeypatch)
 

@@ -15,7 +15,7 @@ from crucible_bridge.types import ModelPrice
 from crucible_worker.backends.openai.servers import OpenAIServer
 from crucible_worker.backends.tinker.services import TinkerService
 from crucible_worker.cli import app
-from crucible_worker.cli.probe import Answer
+from crucible_worker.cli.probe import ProbeReply
 from crucible_worker.config import Settings
 from crucible_worker.config.plans import RunPlan
 from crucible_worker.evaluators.registry import EVALUATORS
@@ -197,7 +197,7 @@ def test_doctor_succeeds_beside_a_healthy_worker(tmp_path: Path, monkeypatch: py
     """A worker at the address is no fault of the machine."""
     monkeypatch.setattr("crucible_worker.cli.checks._torch_device", lambda: "CPU")
 
-    monkeypatch.setattr("crucible_worker.cli.checks.probe", lambda *_, **__: Answer(ready=True))
+    monkeypatch.setattr("crucible_worker.cli.checks.probe", lambda *_, **__: ProbeReply(ready=True))
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
 

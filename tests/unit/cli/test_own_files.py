@@ -11,7 +11,7 @@ from crucible_bridge.types import EvaluatorSpec, SamplingParams, Verdict
 from crucible_worker.cli.own_files import OwnFiles, own_of
 from crucible_worker.cli.requests import Typed, evaluations_to_run
 from crucible_worker.evaluators import registry
-from crucible_worker.evaluators.guarded import Guarded
+from crucible_worker.evaluators.guarded import GuardedEvaluator
 from crucible_worker.evaluators.parts import EvaluatorParts
 from crucible_worker.grading import registry as graders
 from crucible_worker.grading.parts import GradingParts
@@ -59,7 +59,7 @@ def test_a_class_of_a_file_is_an_evaluator() -> None:
     assert [files.evaluator(text) for text in ("nll", f"short={BREVITY}")] == ["nll", "short=brevity"]
     parts = EvaluatorParts(own_evaluators=files.evaluators)
     made = registry.create(EvaluatorSpec(kind="brevity"), 0, SamplingParams(max_tokens=1), parts)
-    assert isinstance(made, Guarded)
+    assert isinstance(made, GuardedEvaluator)
     assert registry.kinds(parts) == [*registry.EVALUATORS, "brevity"]
     assert registry.infos(parts)[-1].kind == registry.info("brevity", parts).kind == "brevity"
 

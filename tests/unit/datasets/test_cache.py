@@ -13,7 +13,7 @@ from crucible_bridge.errors import NotFound
 from crucible_bridge.types import Dataset, HubDataset, InlineDataset, JsonlDataset, Sample
 from crucible_worker.datasets import cache as dataset_cache
 from crucible_worker.datasets.cache import MAX_CACHED, DatasetCache
-from crucible_worker.datasets.jsonl import Line
+from crucible_worker.datasets.jsonl import JsonLine
 from crucible_worker.datasets.loading import LoadedDataset, load
 from crucible_worker.datasets.spool import SpooledSamples, spool
 
@@ -166,7 +166,7 @@ def test_a_commit_of_the_hub_is_read_once(tmp_path, monkeypatch):
 
     def read() -> LoadedDataset:
         reads.append(True)
-        spooled = spool([Line(number=1, sample=Sample(input="q"))], tmp_path, field="f", go_on=lambda: None)
+        spooled = spool([JsonLine(number=1, sample=Sample(input="q"))], tmp_path, field="f", go_on=lambda: None)
         return LoadedDataset(samples=spooled, fingerprint="f")
 
     latest = Dataset(source=HubDataset("acme/sums", split="test"))

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from crucible_bridge.errors import InvalidField, Unavailable
 from crucible_bridge.types import ChatMessage, Conversation, Sample
 from crucible_worker.datasets import spool as module
-from crucible_worker.datasets.jsonl import Line
+from crucible_worker.datasets.jsonl import JsonLine
 from crucible_worker.datasets.spool import MalformedSample, SpooledSamples, shuffle_key, spool
 
 TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=20)
@@ -31,7 +31,7 @@ SAMPLES = st.builds(
 
 def _spooled(samples: Sequence[Sample | None], directory: Path | None = None) -> SpooledSamples:
     lines = [
-        Line(number=number, sample=sample) if sample is not None else Line(number=number, problem="is bad")
+        JsonLine(number=number, sample=sample) if sample is not None else JsonLine(number=number, problem="is bad")
         for number, sample in enumerate(samples, start=1)
     ]
     return spool(lines, directory, field="dataset.x", skip_malformed=True)
@@ -161,7 +161,7 @@ def test_it_is_given_up_when_nobody_waits() -> None:
             raise KeyError
 
     with pytest.raises(KeyError):
-        spool((Line(number=n, sample=Sample(input="a")) for n in range(1, 10)), None, field="f", go_on=go_on)
+        spool((JsonLine(number=n, sample=Sample(input="a")) for n in range(1, 10)), None, field="f", go_on=go_on)
 
 
 def test_a_shuffle_is_given_up_when_nobody_waits() -> None:

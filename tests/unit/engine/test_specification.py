@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from crucible_bridge.codec.evaluation import evaluate_request_from_v1, evaluate_request_to_v1
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import EvaluateRequest, EvaluationPlan, EvaluatorSpec, InlineDataset, PlannedEvaluation
-from crucible_worker.datasets.identity import KeptSamples, with_kept_samples
+from crucible_worker.datasets.identity import SampleCache, with_kept_samples
 from crucible_worker.engine.specification import (
     MAX_OPTIONS_BYTES,
     PlacedKeys,
@@ -90,7 +90,7 @@ def test_kept_samples_are_the_same_samples(original):
     dataset = kept.evaluations[0].dataset
     assert fingerprint(dataclasses.replace(received, dataset=dataset)) == fingerprint(received)
     assert isinstance(dataset.source, InlineDataset)
-    assert isinstance(dataset.source.samples, KeptSamples)
+    assert isinstance(dataset.source.samples, SampleCache)
     assert dataset.source.samples.digest is dataset.source.samples.digest
 
 

@@ -25,7 +25,7 @@ from crucible_worker.evaluators import entry_points, registry
 from crucible_worker.evaluators.accuracy import Accuracy
 from crucible_worker.evaluators.base import HasAuxiliaryModels, HoldsProcesses, Outcome, SampleContext, wants_answers
 from crucible_worker.evaluators.declared import AnswerEvaluator, BaseEvaluator, DeclaredKind
-from crucible_worker.evaluators.guarded import Guarded
+from crucible_worker.evaluators.guarded import GuardedEvaluator
 from crucible_worker.evaluators.parts import EvaluatorParts
 from crucible_worker.evaluators.rl_test_set import RLTestSet
 from crucible_worker.grading import registry as graders
@@ -201,11 +201,11 @@ class Acting(RLTestSet):
     """An environment that is extended."""
 
 
-def _guarded(evaluator: type[BaseEvaluator], parts: EvaluatorParts, **options: Any) -> Guarded:
+def _guarded(evaluator: type[BaseEvaluator], parts: EvaluatorParts, **options: Any) -> GuardedEvaluator:
     kind = entry_points.kind_of(evaluator.kind, "mine.py", evaluator)
     spec = EvaluatorSpec(kind=evaluator.kind, options=options)
     made = registry.create(spec, 0, SAMPLING, dataclasses.replace(parts, own_evaluators={evaluator.kind: kind}))
-    assert isinstance(made, Guarded)
+    assert isinstance(made, GuardedEvaluator)
     return made
 
 

@@ -11,7 +11,7 @@ import pytest
 from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField
 from crucible_bridge.types import EvaluatorSpec, Goal, Sample, SampleResult, SamplingParams, Verdict
 from crucible_worker.evaluators import entry_points, registry
-from crucible_worker.evaluators.guarded import Guarded
+from crucible_worker.evaluators.guarded import GuardedEvaluator
 from crucible_worker.evaluators.parts import EvaluatorParts
 from tests.distributions import EVALUATOR_PACKAGE, lay_out, lay_out_evaluator_package
 from tests.unit.evaluators.doubles import Double, Sampling, context
@@ -67,9 +67,9 @@ def brevity(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "brevity", raising=False)
 
 
-def _create(kind: str, **options: object) -> Guarded:
+def _create(kind: str, **options: object) -> GuardedEvaluator:
     made = registry.create(EvaluatorSpec(kind=kind, options=options), 2, SAMPLING)
-    assert isinstance(made, Guarded)
+    assert isinstance(made, GuardedEvaluator)
     return made
 
 
@@ -149,7 +149,7 @@ def test_ours_cannot_be_replaced(install: Install) -> None:
     """A kind of ours means ours, whatever is installed, and is told once."""
     install("users_it", IT + "IT = Type(kind='nll')", nll="users_it:IT")
 
-    assert not isinstance(registry.create(EvaluatorSpec(kind="nll"), 0, None), Guarded)
+    assert not isinstance(registry.create(EvaluatorSpec(kind="nll"), 0, None), GuardedEvaluator)
     assert list(registry.kinds()) == list(registry.EVALUATORS)
 
 

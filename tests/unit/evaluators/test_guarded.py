@@ -11,7 +11,7 @@ import pytest
 from crucible_bridge.errors import BackendError, FailedPrecondition, InternalError, InvalidField
 from crucible_bridge.types import Metrics, Problem, Sample, Trajectory, TrajectoryGroup, Transition, Verdict
 from crucible_worker.evaluators.base import Outcome
-from crucible_worker.evaluators.guarded import MAX_MEASUREMENTS, MAX_OUTPUT_BYTES, Guarded
+from crucible_worker.evaluators.guarded import MAX_MEASUREMENTS, MAX_OUTPUT_BYTES, GuardedEvaluator
 from tests.tables import rows
 from tests.unit.evaluators.doubles import Double, context
 
@@ -40,11 +40,11 @@ class Doing:
         return self.do()
 
 
-def _guarded(do: Callable[[], Any], *keys: str) -> Guarded:
-    return Guarded(name="it", evaluator=Doing(do), repeats=1, keys=keys or ("a", "b@<k>"))
+def _guarded(do: Callable[[], Any], *keys: str) -> GuardedEvaluator:
+    return GuardedEvaluator(name="it", evaluator=Doing(do), repeats=1, keys=keys or ("a", "b@<k>"))
 
 
-def _raising(error: BaseException) -> Guarded:
+def _raising(error: BaseException) -> GuardedEvaluator:
     def do() -> None:
         raise error
 
@@ -162,7 +162,7 @@ async def test_it_is_cancelled_when_the_evaluation_is() -> None:
             began.set()
             await asyncio.Event().wait()
 
-    guarded = Guarded(name="it", evaluator=Waiting(lambda: None), repeats=1, keys=("a",))
+    guarded = GuardedEvaluator(name="it", evaluator=Waiting(lambda: None), repeats=1, keys=("a",))
     task = asyncio.create_task(guarded.run(Sample(input="a"), context(Double())))
     await began.wait()
     task.cancel()

@@ -27,8 +27,8 @@ from crucible_worker.children.frames import HEADER
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.base import Bound, SampleContext
 from crucible_worker.evaluators.inspect import evaluator as inspect_evaluator
-from crucible_worker.evaluators.inspect.allowed import MAX_NAME_CHARS, Allowed, parse_task
-from crucible_worker.evaluators.inspect.answers import Answers
+from crucible_worker.evaluators.inspect.allowed import MAX_NAME_CHARS, InspectAllowlist, parse_task
+from crucible_worker.evaluators.inspect.answers import TaskResponder
 from crucible_worker.evaluators.inspect.found import MAX_METRICS, outcome_of, task_metrics
 from crucible_worker.evaluators.inspect.frames import MAX_CONTAINERS, pack, unpack
 from crucible_worker.evaluators.parts import EvaluatorParts
@@ -37,20 +37,20 @@ from tests.service.evaluation_kit import failing
 from tests.tables import rows
 
 
-def create(sampling: SamplingParams | None = None, allowed: Allowed | None = None, **options: Any) -> Any:
+def create(sampling: SamplingParams | None = None, allowed: InspectAllowlist | None = None, **options: Any) -> Any:
     """The evaluator with these options, in a worker whose operator allows these tasks."""
     return registry.create(EvaluatorSpec(kind="inspect", options=options), 0, sampling, EvaluatorParts(inspect=allowed))
 
 
 @pytest.fixture
-def tasks(tmp_path: Path) -> Allowed:
+def tasks(tmp_path: Path) -> InspectAllowlist:
     """A root with one file, and one package, are allowed."""
     root = tmp_path / "root"
     (root / "below").mkdir(parents=True)
     (root / "below" / "a.py").touch()
     (tmp_path / "outside.py").touch()
     (root / "link.py").symlink_to(tmp_path / "outside.py")
-    return Allowed(roots=(tmp_path / "other", root), packages=("inspect_evals",))
+    return InspectAllowlist(roots=(tmp_path / "other", root), packages=("inspect_evals",))
 
 
 @rows(
@@ -101,7 +101,7 @@ def test_a_name_has_a_bounded_length() -> None:
     create().check_sample(Sample(input="p/" + "x" * (MAX_NAME_CHARS - 2)))
 
 
-def test_only_what_the_operator_names_is_run(tasks: Allowed) -> None:
+def test_only_what_the_operator_names_is_run(tasks: InspectAllowlist) -> None:
     """Files below the roots, whatever links and dots say, and tasks of the packages."""
     assert tasks.locate(parse_task("below/a.py@x")).endswith("/root/below/a.py@x")
     assert tasks.locate(parse_task("inspect_evals/gsm8k")) == "inspect_evals/gsm8k"
@@ -135,7 +135,7 @@ def test_without_inspect_or_tasks_it_says_what_is_missing(monkeypatch: pytest.Mo
     assert "--inspect-root" in listed.unavailable
 
 
-def test_where_tasks_are_allowed_it_is_there(monkeypatch: pytest.MonkeyPatch, tasks: Allowed) -> None:
+def test_where_tasks_are_allowed_it_is_there(monkeypatch: pytest.MonkeyPatch, tasks: InspectAllowlist) -> None:
     """For models that generate, and judges that do."""
     monkeypatch.setattr(inspect_evaluator, "missing_extra", lambda: "")
 
@@ -212,7 +212,7 @@ def test_models_of_the_request_are_further_models() -> None:
     assert caught.value.field == 'models["grader"]'
 
 
-async def test_a_task_that_is_not_there_is_an_error_of_its_name(tasks: Allowed) -> None:
+async def test_a_task_that_is_not_there_is_an_error_of_its_name(tasks: InspectAllowlist) -> None:
     """Nothing is started for it."""
     context = SampleContext(model=ScriptedModel(), repeat=0, seed=1)
 
@@ -221,11 +221,11 @@ async def test_a_task_that_is_not_there_is_an_error_of_its_name(tasks: Allowed) 
     assert (outcome.verdict, outcome.method, outcome.problem.reason) == (Verdict.ERROR, "words", "TASK_NOT_FOUND")
 
 
-def answers(model: ScriptedModel | None = None, seed: int = 1, *, keep_thinking: bool = False) -> Answers:
+def answers(model: ScriptedModel | None = None, seed: int = 1, *, keep_thinking: bool = False) -> TaskResponder:
     """Of one model in both roles."""
     model = ScriptedModel() if model is None else model
     both = {"model": "auto", "grader": "raw"}
-    return Answers(dict.fromkeys(both, model), both, seed=seed, keep_thinking=keep_thinking)
+    return TaskResponder(dict.fromkeys(both, model), both, seed=seed, keep_thinking=keep_thinking)
 
 
 def question(*messages: tuple[str, str], which: str = "model", **sampling: Any) -> dict[str, Any]:
@@ -517,7 +517,7 @@ def test_a_task_that_came_to_nothing_names_its_log() -> None:
     assert outcome_of("t", failed, answers()).output == ""
 
 
-async def test_a_task_whose_metadata_is_wrong_is_an_error_of_its_name(tasks: Allowed) -> None:
+async def test_a_task_whose_metadata_is_wrong_is_an_error_of_its_name(tasks: InspectAllowlist) -> None:
     """Where a file names it, and no request was refused: its keys are the task's, not those of a number."""
     context = SampleContext(model=ScriptedModel(), repeat=0, seed=1)
     sample = Sample(input="below/a.py@words", metadata={"limit": "many"})

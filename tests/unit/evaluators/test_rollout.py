@@ -19,7 +19,7 @@ from crucible_bridge.types import (
 )
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.graded import JUDGE
-from crucible_worker.evaluators.rollout import Rollout
+from crucible_worker.evaluators.rollout import RolloutEvaluator
 from crucible_worker.grading.direct import MAX_TEXT_BYTES
 from tests.unit.evaluators.doubles import Double, Sampling, Training, context
 
@@ -39,10 +39,10 @@ class Told(Sampling):
         return [self.sequence]
 
 
-def made(sampling: SamplingParams | None = RANDOM, **options: Any) -> Rollout:
+def made(sampling: SamplingParams | None = RANDOM, **options: Any) -> RolloutEvaluator:
     """One of `rollout` with these options."""
     evaluator = registry.create(EvaluatorSpec(kind="rollout", options=options), 0, sampling)
-    assert isinstance(evaluator, Rollout)
+    assert isinstance(evaluator, RolloutEvaluator)
     return evaluator
 
 

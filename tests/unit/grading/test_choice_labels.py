@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from crucible_bridge.types import Verdict
 from crucible_worker.grading.base import with_labels
-from crucible_worker.grading.choice import MultipleChoice, choices_that_are
+from crucible_worker.grading.choice import ChoiceGrader, choices_that_are
 from crucible_worker.grading.numeric import Numeric
 from tests.tables import rows
 
@@ -36,14 +36,14 @@ async def test_a_label_names_its_choice(
     response: str, target: str, choices: Sequence[str], labels: str, verdict: Verdict
 ) -> None:
     """A target that is a label is that choice; a response may name a choice by label, letter or text."""
-    grade = await with_labels(MultipleChoice(), tuple(labels)).grade(response, [target], choices)
+    grade = await with_labels(ChoiceGrader(), tuple(labels)).grade(response, [target], choices)
 
     assert grade.verdict is verdict, grade.reason
 
 
 async def test_two_readings_of_a_target_are_named() -> None:
     """Without labels the letter of one choice that is the text of another decides nothing."""
-    grade = await MultipleChoice().grade("O", ["A"], BLOOD)
+    grade = await ChoiceGrader().grade("O", ["A"], BLOOD)
 
     assert grade.verdict is Verdict.UNDECIDED
     assert grade.reason.startswith("target 'A' is the letter of choice 0 and the text of choice 1: give the labels")
@@ -58,7 +58,7 @@ def test_what_a_text_is_among_labelled_choices() -> None:
 
 def test_a_grader_that_reads_no_choices_stays_itself() -> None:
     """Labels concern only graders that read them; without labels there is nothing to bind."""
-    numeric, choice = Numeric(), MultipleChoice()
+    numeric, choice = Numeric(), ChoiceGrader()
 
     assert with_labels(numeric, ("A", "B")) is numeric
     assert with_labels(choice, ()) is choice

@@ -52,9 +52,9 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     return distribution
 
 
-def _create(name: str, **options: object) -> entry_points.Guarded:
+def _create(name: str, **options: object) -> entry_points.GuardedGrader:
     made = registry.create(name, options, name_field="grader", options_field="options")
-    assert isinstance(made, entry_points.Guarded)
+    assert isinstance(made, entry_points.GuardedGrader)
     return made
 
 
@@ -107,7 +107,7 @@ def test_ours_cannot_be_replaced(install: Install) -> None:
 
     made = registry.create("exact_match", {}, name_field="grader", options_field="options")
 
-    assert not isinstance(made, entry_points.Guarded)
+    assert not isinstance(made, entry_points.GuardedGrader)
     with pytest.raises(InvalidField) as caught:
         _create("bleurt")
     assert caught.value.message.count("exact_match") == 1

@@ -6,14 +6,14 @@ import asyncio
 
 import pytest
 
-from crucible_worker.grading.pool import Turns
+from crucible_worker.grading.pool import PrioritySemaphore
 from tests import virtual_time
 
 LONG, LITTLE = 60.0, 0.01
 """Seconds of patience, by a clock that stands while there is something to do."""
 
 
-async def line_up(turns: Turns, log: list[str], name: str, patience: float = 0.0) -> asyncio.Task[None]:
+async def line_up(turns: PrioritySemaphore, log: list[str], name: str, patience: float = 0.0) -> asyncio.Task[None]:
     """Have somebody wait in line, who notes the turn and keeps it."""
 
     async def wait() -> None:
@@ -27,7 +27,7 @@ async def line_up(turns: Turns, log: list[str], name: str, patience: float = 0.0
 
 async def test_first_come_first_served():
     """Turns are given in the order in which they were asked for."""
-    turns, log = Turns(1), []
+    turns, log = PrioritySemaphore(1), []
     tasks = [await line_up(turns, log, name) for name in "abc"]
     assert log == ["a"]
     for _ in "bc":
@@ -43,7 +43,7 @@ def test_the_patient_let_others_go_first():
     """Who has patience goes behind whoever comes within it, but is not kept waiting for ever."""
 
     async def in_line() -> list[str]:
-        turns, log = Turns(1), []
+        turns, log = PrioritySemaphore(1), []
         await turns.acquire()
         tasks = [
             await line_up(turns, log, "patient", LONG),
@@ -63,7 +63,7 @@ def test_the_patient_let_others_go_first():
 
 async def test_who_leaves_the_line_takes_no_turn():
     """A turn that would come to somebody who has gone goes to the next, and one that came at once is given back."""
-    turns, log = Turns(1), []
+    turns, log = PrioritySemaphore(1), []
     await turns.acquire()
     gone, both = await line_up(turns, log, "gone"), await line_up(turns, log, "both")
     stays = await line_up(turns, log, "stays")

@@ -8,7 +8,7 @@ import pytest
 
 from crucible_bridge.errors import BackendError, BridgeError, DeadlineExceeded
 from crucible_bridge.types import EmbeddedModel, Problem
-from crucible_worker.inference.batches import ITEMS_A_PASS, Bounds, ask_all, each
+from crucible_worker.inference.batches import ITEMS_A_PASS, BatchBounds, ask_all, each
 from crucible_worker.inference.calls import GatedModel
 from crucible_worker.testing import ScriptedBackend, ScriptedModel
 
@@ -82,7 +82,7 @@ async def test_after_the_deadline_no_call_is_made():
         return ask
 
     now = asyncio.get_running_loop().time()
-    bounds = Bounds(concurrency=2, item_seconds=1.0, deadline=now)
+    bounds = BatchBounds(concurrency=2, item_seconds=1.0, deadline=now)
     with pytest.raises(DeadlineExceeded) as over:
         await ask_all(
             {EmbeddedModel: ScriptedBackend({"m": model})}, EmbeddedModel("m"), ["a", "b"], asker, bounds=bounds
@@ -109,7 +109,7 @@ async def test_questions_that_are_problems_are_their_own_answers():
         EmbeddedModel("m"),
         ["a", unread, "bad", "b"],
         asker,
-        bounds=Bounds(concurrency=2, item_seconds=1.0),
+        bounds=BatchBounds(concurrency=2, item_seconds=1.0),
     )
 
     failed = Problem(reason="R", message="fails", field="items[2]")

@@ -3,9 +3,9 @@
 import asyncio
 
 from crucible_bridge.types import EmbeddedModel, LogprobsItem, LogprobsRequest, ModelInput, Problem, Teacher
-from crucible_worker.inference.batches import Bounds
+from crucible_worker.inference.batches import BatchBounds
 from crucible_worker.inference.model_calls import Backends
-from crucible_worker.inference.teachers import _Asking
+from crucible_worker.inference.teachers import _TeacherCalls
 from crucible_worker.testing import ScriptedBackend, ScriptedModel
 from tests.tables import rows
 
@@ -21,9 +21,9 @@ async def test_the_error_says_what_was_awaited(second: bool, awaited: str):
     """In the second round the teacher is ready, and has measured something."""
     items = (LogprobsItem(prompt=ModelInput.of([1, 2, 3])),)
     request = LogprobsRequest(items=items, teachers=(Teacher.of("embedded:m"),))
-    bounds = Bounds(concurrency=1, item_seconds=1.0, deadline=asyncio.get_running_loop().time())
+    bounds = BatchBounds(concurrency=1, item_seconds=1.0, deadline=asyncio.get_running_loop().time())
     backends: Backends = {EmbeddedModel: ScriptedBackend({"m": ScriptedModel()})}
-    asking = _Asking(backends, request, bounds=bounds, room_bytes=1_000_000)
+    asking = _TeacherCalls(backends, request, bounds=bounds, room_bytes=1_000_000)
 
     ((problem,),) = [parts.values() for parts in await asking.round(items, [[0]], second=second)]
 

@@ -17,7 +17,7 @@ from crucible_worker.engine import claims, recording
 from crucible_worker.engine.recording import FinishedSample
 from crucible_worker.journal import Journal
 from crucible_worker.journal.owners import OwnerLocks
-from crucible_worker.journal.queries import Row
+from crucible_worker.journal.queries import EvaluationRow
 from crucible_worker.journal.records import SampleKey
 from crucible_worker.journal.store import Owners
 
@@ -72,7 +72,9 @@ async def claim(journal: Journal, locks: Owners, evaluation_id: str = "e", **pri
     )
 
 
-async def commit(journal: Journal, row: Row, position: int, verdict: Verdict = Verdict.MEASURED, **fields: Any) -> None:
+async def commit(
+    journal: Journal, row: EvaluationRow, position: int, verdict: Verdict = Verdict.MEASURED, **fields: Any
+) -> None:
     """Keep the result of a sample of the first evaluator, or of another one."""
     place = SampleKey(position, fields.pop("evaluator", 0), fields.pop("repeat", 0))
     result = SampleResult(evaluator="nll", sample_id=str(position), repeat=place.repeat, verdict=verdict, **fields)

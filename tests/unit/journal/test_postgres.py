@@ -29,8 +29,8 @@ from crucible_worker.history.resumptions import waiting_text
 from crucible_worker.journal import queries
 from crucible_worker.journal.owned import OwnersJournal
 from crucible_worker.journal.postgres import connections, looking, store
-from crucible_worker.journal.postgres.dialect import Dialect
-from crucible_worker.journal.postgres.store import PostgresWriting, Session, without_password
+from crucible_worker.journal.postgres.dialect import SqlTranslator
+from crucible_worker.journal.postgres.store import PostgresWriting, WorkerSession, without_password
 from crucible_worker.journal.schema import SCHEMA
 from tests.postgres_server import running_server
 from tests.unit.journal.journals import append, claim, event, open_journal
@@ -304,7 +304,7 @@ async def test_a_commit_that_the_server_has_not_got_is_applied_again(url, tmp_pa
     """The connection is lost in COMMIT, and the next one tells what became of the transaction."""
     async with open_journal(tmp_path, url):
         with connections.connect(url) as other:
-            writing = PostgresWriting(url, Dialect.of(other, connections.SCHEMA_NAME), Session("w"))
+            writing = PostgresWriting(url, SqlTranslator.of(other, connections.SCHEMA_NAME), WorkerSession("w"))
             log = writing.begin()
             (pid,) = writing.source.execute("SELECT pg_backend_pid()").fetchone() or (0,)
             other.execute("SELECT pg_terminate_backend(%s, 10000)", (pid,))
@@ -319,7 +319,7 @@ async def test_a_commit_that_the_server_has_not_got_is_applied_again(url, tmp_pa
 
 def test_a_transaction_whose_end_is_unknown_is_not_applied_again(url):
     """It may stand already: what waits for it is refused, though the connection was lost a moment ago."""
-    writing = PostgresWriting(url, Dialect({}), Session("w"))
+    writing = PostgresWriting(url, SqlTranslator({}), WorkerSession("w"))
     assert writing.recovers(psycopg.OperationalError("lost"))
     assert not writing.recovers(psycopg.errors.TransactionResolutionUnknown("unknown"))
 
@@ -334,7 +334,7 @@ def _restart(server, how):
 async def test_rows_that_nobody_reads_on_are_closed_though_their_connection_is_lost(url, noticed):
     """A reader that stops half way hears nothing of a connection that is lost: there was nothing to commit."""
     with contextlib.closing(connections.connect(url)) as connection, connections.connect(url) as other:
-        reader = connections.PostgresReader(connection, Dialect({}))
+        reader = connections.PostgresReader(connection, SqlTranslator({}))
         rows = reader.in_turns(f"SELECT generate_series(1, {connections.ROWS_AHEAD * 10})", ())
         assert next(rows) == (1,)
         other.execute("SELECT pg_terminate_backend(%s, 10000)", (connection.info.backend_pid,))
@@ -498,7 +498,7 @@ async def test_both_databases_have_the_same_tables_and_columns(url, tmp_path):
     """What one has the other has, but for what stands in the place of files."""
     await store_of(url, tmp_path)
     with psycopg.connect(url, autocommit=True) as connection:
-        dialect = Dialect.of(connection, "crucible_bridge")
+        dialect = SqlTranslator.of(connection, "crucible_bridge")
     found = {table: list(columns) for table, (columns, _) in dialect._tables.items()}
     for own in ("sessions", "owners", "journal_place", "migrations"):
         del found[own]

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crucible_worker.metrics.gating import Allowed, Finding, drop_of_values, finding, paired_drop
+from crucible_worker.metrics.gating import AllowedDrop, GateFinding, drop_of_values, finding, paired_drop
 from crucible_worker.metrics.multiple import holm
 from crucible_worker.metrics.paired import mcnemar_p
 from tests.tables import rows
@@ -22,11 +22,11 @@ BINARY = st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1)), min_size=30, 
 def decided(
     before: Sequence[float] | np.ndarray,
     after: Sequence[float] | np.ndarray,
-    allowed: Allowed,
+    allowed: AllowedDrop,
     *,
     min_n: int = 30,
     clusters: Sequence[int] | None = None,
-) -> Finding:
+) -> GateFinding:
     """What one metric alone amounts to, at 95 %."""
     labels = None if clusters is None else np.array(clusters, np.int64)
     drop = paired_drop(
@@ -38,19 +38,19 @@ def decided(
 @rows(
     ("name", "before", "after", "allowed", "min_n", "found"),
     [
-        ("within", [0.8] * 50, [0.795] * 50, Allowed(drop=0.01), 10, Finding.PASS),
-        ("beyond", [1.0] * 50, [0.95] * 50, Allowed(drop=0.01), 10, Finding.FAIL),
-        ("far beyond", [1.0] * 50, [0.9] * 50, Allowed(drop=0.015), 10, Finding.FAIL),
-        ("relative", [0.10] * 50, [0.095] * 50, Allowed(drop=0.02, relative=True), 10, Finding.FAIL),
-        ("better", [0.7] * 50, [0.9] * 50, Allowed(drop=0.01), 10, Finding.PASS),
-        ("a loss rose", [5.0] * 50, [5.5] * 50, Allowed(drop=0.3, lower_is_better=True), 10, Finding.FAIL),
-        ("a loss fell", [5.0] * 50, [4.5] * 50, Allowed(drop=0.3, lower_is_better=True), 10, Finding.PASS),
-        ("one limit", [0.8] * 50, [0.78] * 50, Allowed(drop=0.01), 10, Finding.FAIL),
-        ("another limit", [0.5] * 50, [0.48] * 50, Allowed(drop=0.05), 10, Finding.PASS),
-        ("few", [0.8] * 5, [0.7] * 5, Allowed(drop=0.01), 10, Finding.OPEN),
-        ("across", [1.0] * 50, [0.98] * 25 + [1.0] * 25, Allowed(drop=0.01), 10, Finding.OPEN),
-        ("a command's stop", [0.8] * 20, [0.7] * 20, Allowed(drop=0.01), 10, Finding.FAIL),
-        ("a command's doubt", [0.8] * 5, [0.79] * 5, Allowed(drop=0.01), 10, Finding.OPEN),
+        ("within", [0.8] * 50, [0.795] * 50, AllowedDrop(drop=0.01), 10, GateFinding.PASS),
+        ("beyond", [1.0] * 50, [0.95] * 50, AllowedDrop(drop=0.01), 10, GateFinding.FAIL),
+        ("far beyond", [1.0] * 50, [0.9] * 50, AllowedDrop(drop=0.015), 10, GateFinding.FAIL),
+        ("relative", [0.10] * 50, [0.095] * 50, AllowedDrop(drop=0.02, relative=True), 10, GateFinding.FAIL),
+        ("better", [0.7] * 50, [0.9] * 50, AllowedDrop(drop=0.01), 10, GateFinding.PASS),
+        ("a loss rose", [5.0] * 50, [5.5] * 50, AllowedDrop(drop=0.3, lower_is_better=True), 10, GateFinding.FAIL),
+        ("a loss fell", [5.0] * 50, [4.5] * 50, AllowedDrop(drop=0.3, lower_is_better=True), 10, GateFinding.PASS),
+        ("one limit", [0.8] * 50, [0.78] * 50, AllowedDrop(drop=0.01), 10, GateFinding.FAIL),
+        ("another limit", [0.5] * 50, [0.48] * 50, AllowedDrop(drop=0.05), 10, GateFinding.PASS),
+        ("few", [0.8] * 5, [0.7] * 5, AllowedDrop(drop=0.01), 10, GateFinding.OPEN),
+        ("across", [1.0] * 50, [0.98] * 25 + [1.0] * 25, AllowedDrop(drop=0.01), 10, GateFinding.OPEN),
+        ("a command's stop", [0.8] * 20, [0.7] * 20, AllowedDrop(drop=0.01), 10, GateFinding.FAIL),
+        ("a command's doubt", [0.8] * 5, [0.79] * 5, AllowedDrop(drop=0.01), 10, GateFinding.OPEN),
     ],
 )
 def test_verdicts_are_those_of_another_gate(name, before, after, allowed, min_n, found):
@@ -65,13 +65,13 @@ def test_verdicts_are_those_of_another_gate(name, before, after, allowed, min_n,
 
 def test_values_alone_are_compared_as_they_are():
     """Another gate's case of aggregates without spread: 0.80 and 0.78 with 0.01 allowed."""
-    drop = drop_of_values(0.80, 0.78, 100, Allowed(drop=0.01))
-    assert finding(drop, paired=False, min_n=30, corrected=None, alpha=0.05) is Finding.FAIL
-    assert finding(drop, paired=False, min_n=101, corrected=None, alpha=0.05) is Finding.OPEN
+    drop = drop_of_values(0.80, 0.78, 100, AllowedDrop(drop=0.01))
+    assert finding(drop, paired=False, min_n=30, corrected=None, alpha=0.05) is GateFinding.FAIL
+    assert finding(drop, paired=False, min_n=101, corrected=None, alpha=0.05) is GateFinding.OPEN
 
-    just = drop_of_values(0.80, 0.79, 100, Allowed(drop=0.01))
+    just = drop_of_values(0.80, 0.79, 100, AllowedDrop(drop=0.01))
     assert just.drop > 0.01  # by rounding alone
-    assert finding(just, paired=False, min_n=30, corrected=None, alpha=0.05) is Finding.PASS
+    assert finding(just, paired=False, min_n=30, corrected=None, alpha=0.05) is GateFinding.PASS
 
 
 @given(st.one_of(SCORES, BINARY), st.booleans(), st.booleans())
@@ -79,10 +79,10 @@ def test_values_alone_are_compared_as_they_are():
 def test_allowing_more_never_hurts(pairs, relative, lower):
     """As the limit rises, a verdict goes from FAIL over OPEN to PASS, and never back."""
     before, after = zip(*pairs)
-    order = [Finding.FAIL, Finding.OPEN, Finding.PASS]
+    order = [GateFinding.FAIL, GateFinding.OPEN, GateFinding.PASS]
     limits = (0.0, 0.01, 0.1, 0.5, 1.0, 2.0)
     found = [
-        order.index(decided(before, after, Allowed(drop=limit, relative=relative, lower_is_better=lower)))
+        order.index(decided(before, after, AllowedDrop(drop=limit, relative=relative, lower_is_better=lower)))
         for limit in limits[1:]
     ]
     assert found == sorted(found)
@@ -93,7 +93,7 @@ def test_allowing_more_never_hurts(pairs, relative, lower):
 def test_a_metric_that_must_not_drop_is_tested_exactly(pairs):
     """Of scores that are 0 or 1 the p-value is McNemar's, if the candidate is worse."""
     before, after = (np.array([pair[side] for pair in pairs], np.float64) for side in (0, 1))
-    drop = paired_drop(before, after, Allowed(drop=0.0), confidence=0.95)
+    drop = paired_drop(before, after, AllowedDrop(drop=0.0), confidence=0.95)
     lost, gained = int(np.sum(before > after)), int(np.sum(before < after))
     if lost > gained:
         assert drop.chance == pytest.approx(mcnemar_p(gained, lost))
@@ -106,8 +106,8 @@ def test_a_metric_that_must_not_drop_is_tested_exactly(pairs):
 def test_no_worse_is_never_stopped(pairs):
     """A candidate whose mean is no lower passes, whatever is allowed."""
     before, after = zip(*((min(pair), max(pair)) for pair in pairs))
-    for allowed in (Allowed(drop=0.0), Allowed(drop=0.1), Allowed(drop=0.0, relative=True)):
-        assert decided(before, after, allowed) is Finding.PASS
+    for allowed in (AllowedDrop(drop=0.0), AllowedDrop(drop=0.1), AllowedDrop(drop=0.0, relative=True)):
+        assert decided(before, after, allowed) is GateFinding.PASS
 
 
 def test_a_relative_limit_counts_the_baselines_error():
@@ -115,7 +115,7 @@ def test_a_relative_limit_counts_the_baselines_error():
     random = np.random.default_rng(2)
     before = random.random(200) + 1
     after = before - 0.1 - random.random(200) / 10
-    drop = paired_drop(before, after, Allowed(drop=0.05, relative=True), confidence=0.95)
+    drop = paired_drop(before, after, AllowedDrop(drop=0.05, relative=True), confidence=0.95)
 
     excess = before - after - 0.05 * before
     assert drop.limit == pytest.approx(0.05 * before.mean())
@@ -126,22 +126,22 @@ def test_clusters_widen_the_interval():
     """Fifty copies of two texts' questions are two observations, and cannot tell; one cluster has no interval."""
     before, after = [1.0] * 100, [0.9] * 50 + [1.0] * 50
     halves = [0] * 50 + [1] * 50
-    assert decided(before, after, Allowed(drop=0.01)) is Finding.FAIL
-    assert decided(before, after, Allowed(drop=0.01), clusters=halves) is Finding.OPEN
-    assert decided(before, after, Allowed(drop=0.01), clusters=[0] * 100) is Finding.OPEN
+    assert decided(before, after, AllowedDrop(drop=0.01)) is GateFinding.FAIL
+    assert decided(before, after, AllowedDrop(drop=0.01), clusters=halves) is GateFinding.OPEN
+    assert decided(before, after, AllowedDrop(drop=0.01), clusters=[0] * 100) is GateFinding.OPEN
 
 
 def test_needed_samples_decide():
     """With as many samples of the same scores as an open verdict names, it is no longer open in most simulations."""
     random = np.random.default_rng(3)
     before, after = random.normal(0, 1, 60), random.normal(-0.3, 1, 60)
-    drop = paired_drop(before, after, Allowed(drop=0.0), confidence=0.95)
-    assert finding(drop, paired=True, min_n=30, corrected=drop.chance, alpha=0.05) is Finding.OPEN
+    drop = paired_drop(before, after, AllowedDrop(drop=0.0), confidence=0.95)
+    assert finding(drop, paired=True, min_n=30, corrected=drop.chance, alpha=0.05) is GateFinding.OPEN
     assert drop.needed is not None
     told = 0
     for _ in range(200):
         rows = random.integers(60, size=int(drop.needed))
-        told += decided(before[rows], after[rows], Allowed(drop=0.0)) is Finding.FAIL
+        told += decided(before[rows], after[rows], AllowedDrop(drop=0.0)) is GateFinding.FAIL
     assert 140 <= told <= 180
 
 
@@ -154,10 +154,10 @@ def test_chance_alone_seldom_stops():
         difficulty = random.beta(2, 2, 100)
         right = [(random.random((2, 100)) < difficulty).astype(np.float64) for _ in range(2)]
         measured = [difficulty + random.normal(0, 0.2, (2, 100)) for _ in range(2)]
-        drops = [paired_drop(one, other, Allowed(drop=0.0), confidence=0.95) for one, other in (*right, *measured)]
+        drops = [paired_drop(one, other, AllowedDrop(drop=0.0), confidence=0.95) for one, other in (*right, *measured)]
         corrected = holm([drop.chance for drop in drops if drop.chance is not None])
         stopped += any(
-            finding(drop, paired=True, min_n=30, corrected=chance, alpha=0.05) is Finding.FAIL
+            finding(drop, paired=True, min_n=30, corrected=chance, alpha=0.05) is GateFinding.FAIL
             for drop, chance in zip(drops, corrected, strict=True)
         )
     assert stopped <= 50

@@ -15,7 +15,7 @@ from crucible_worker.backends.base import Tokenizer
 from crucible_worker.rendering.choices import (
     MAX_CHOICES,
     ChoiceForm,
-    Question,
+    ChoiceTokens,
     UnnamedChoice,
     check_choices,
     named_choice,
@@ -57,7 +57,7 @@ def question(*choices: str, input: Any = "2=", targets: Sequence[str] = ("A",)) 
     return Sample(id="q", input=input, targets=tuple(targets), choices=choices)
 
 
-def words(found: Question) -> tuple[str, list[str]]:
+def words(found: ChoiceTokens) -> tuple[str, list[str]]:
     """Prompt and continuations as text."""
     return "".join(map(str, found.prompt)), ["".join(map(str, tokens)) for tokens in found.continuations]
 
@@ -122,7 +122,7 @@ async def test_a_datum_has_choices_in_tokens() -> None:
     """They need no tokenizer, and have no text."""
     found = await render_choices(None, question("[7, 8]", "[9]", input=DATUM), ChoiceForm.TEXT)
 
-    assert found == Question(prompt=[5, 6], continuations=[[7, 8], [9]], texts=[None, None])
+    assert found == ChoiceTokens(prompt=[5, 6], continuations=[[7, 8], [9]], texts=[None, None])
 
 
 async def test_text_needs_a_tokenizer() -> None:

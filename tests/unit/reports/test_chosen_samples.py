@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crucible_bridge.types import SampleResult, Verdict
-from crucible_worker.reports.chosen_samples import KeptSamples, SampleChoice
+from crucible_worker.reports.chosen_samples import ChosenSamples, SampleChoice
 from crucible_worker.reports.inline_json import inline_json, json_bytes
 from tests.unit.reports.evaluations_made import sampled
 
@@ -27,13 +27,13 @@ def _results(verdicts: str) -> Sequence[SampleResult]:
 
 def _kept(
     evaluations: Mapping[str, str], max_samples: int, max_bytes: int | None = None
-) -> tuple[KeptSamples, Mapping[str, Sequence[int]]]:
+) -> tuple[ChosenSamples, Mapping[str, Sequence[int]]]:
     choice = SampleChoice(max_samples)
     for evaluation_id, verdicts in evaluations.items():
         choice.begin(evaluation_id)
         for result in _results(verdicts):
             choice.add(evaluation_id, result)
-    kept = KeptSamples(choice.chosen(), max_bytes)
+    kept = ChosenSamples(choice.chosen(), max_bytes)
     for evaluation_id, verdicts in evaluations.items():
         for result in _results(verdicts):
             kept.add(evaluation_id, result)
@@ -86,7 +86,7 @@ def test_a_sample_that_came_meanwhile_is_not_chosen() -> None:
     """Of an evaluation that runs, the second reading has more results than the first one."""
     choice = SampleChoice(10)
     choice.add("a", sampled("s0"))
-    kept = KeptSamples(choice.chosen())
+    kept = ChosenSamples(choice.chosen())
     kept.add("a", sampled("new"))
     kept.add("a", sampled("s0"))
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crucible_bridge.types import Problem, Verdict
-from crucible_worker.reports.distributions import MAX_BINS, Distributions, histogram, typical
+from crucible_worker.reports.distributions import MAX_BINS, ResultDistributions, histogram, typical
 from tests.unit.reports.evaluations_made import sampled
 
 
@@ -70,7 +70,7 @@ def test_typical_values_of_anything(values: list[float]) -> None:
 
 def test_results_are_counted_by_evaluator() -> None:
     """Verdicts, why samples have no score, why answers ended; numbers only where there are any."""
-    distributions = Distributions()
+    distributions = ResultDistributions()
     refused = Problem(reason="PROMPT_TOO_LONG", message="")
     for result in (
         sampled(),
@@ -94,7 +94,7 @@ def test_results_are_counted_by_evaluator() -> None:
 
 def test_a_score_that_is_not_finite_is_left_out() -> None:
     """It belongs in no bin; its verdict counts."""
-    distributions = Distributions()
+    distributions = ResultDistributions()
     distributions.add(sampled(score=math.nan))
 
     assert distributions.as_data()["right"]["score"] is None
@@ -111,7 +111,7 @@ def test_an_array_is_counted_as_a_list_is() -> None:
 def test_two_hundred_thousand_results_take_a_few_megabytes() -> None:
     """Three numbers of each are kept, and no text of it."""
     result = sampled(output="x" * 1_000)
-    distributions = Distributions()
+    distributions = ResultDistributions()
     tracemalloc.start()
     try:
         for _ in range(200_000):

@@ -19,7 +19,7 @@ from crucible_bridge.types import (
 )
 from crucible_worker.reports.as_json import evaluation_as_json
 from crucible_worker.reports.comparisons import compare_as_data
-from crucible_worker.reports.distributions import Distributions
+from crucible_worker.reports.distributions import ResultDistributions
 from crucible_worker.reports.facts import facts_of
 from crucible_worker.reports.summaries import (
     evaluation_as_data,
@@ -81,7 +81,7 @@ def test_what_runs_has_its_evaluators_already() -> None:
 
 def test_an_evaluation_says_everything() -> None:
     """The summary, facts, options by label, the headline and the spread of its samples."""
-    distributions = Distributions()
+    distributions = ResultDistributions()
     distributions.add(sampled())
     found = evaluation_as_data(ended("e", {"right": 0.5, "right_stderr": 0.1}), INFOS, distributions)
 
@@ -206,7 +206,7 @@ def test_data_is_strict_json_whatever_it_holds() -> None:
     """Halves of surrogate pairs and numbers that are not finite are gone."""
     evaluation = ended("e", {"right": math.nan}, undefined={"\ud800": "\udfff"}, created_unix_ns=1)
     found = [
-        evaluation_as_data(evaluation, INFOS, Distributions()),
+        evaluation_as_data(evaluation, INFOS, ResultDistributions()),
         run_as_data("\ud800", [evaluation], INFOS),
         index_as_data([evaluation], INFOS),
     ]

@@ -6,7 +6,7 @@ import itertools
 import pytest
 
 from crucible_worker.inference.batches import ITEMS_A_PASS, each
-from crucible_worker.util.turns import FewAtOnce, Turns
+from crucible_worker.util.turns import FewAtOnce, SharedLock
 from tests import virtual_time
 
 COUNT = 50 * ITEMS_A_PASS
@@ -38,7 +38,7 @@ async def test_a_pass_of_the_loop_has_few_items():
 
 async def test_a_cancelled_item_takes_no_turn():
     """Those behind it begin all the same."""
-    turns = Turns(ITEMS_A_PASS)
+    turns = SharedLock(ITEMS_A_PASS)
     waiting = [asyncio.create_task(turns.take()) for _ in range(4 * ITEMS_A_PASS)]
     await asyncio.sleep(0)
     for task in waiting[ITEMS_A_PASS : 3 * ITEMS_A_PASS]:
@@ -50,7 +50,7 @@ async def test_a_cancelled_item_takes_no_turn():
 
 async def test_a_turn_of_many_items_is_the_last_of_its_pass():
     """Items count, not turns: no turn begins in a pass that has its items."""
-    turns, passes, begun = Turns(10), 0, []
+    turns, passes, begun = SharedLock(10), 0, []
 
     async def take(items: int) -> None:
         await turns.take(items)

@@ -36,7 +36,7 @@ from crucible_worker.backends.local.safetensors_header import Tensor, read_heade
 from crucible_worker.children.bounds import lower_priority
 from crucible_worker.util.fingerprints import FULL, TENSORS
 
-__all__ = ["Fingerprints", "Identity", "changed", "key_of_files"]
+__all__ = ["CheckpointIdentity", "Fingerprints", "changed", "key_of_files"]
 
 _WHOLE_FILE_BYTES = 64 << 20
 """Of smaller files every byte counts."""
@@ -64,7 +64,7 @@ _State = Sequence[tuple[Path, Sequence[tuple[Path, _Stamp]]]]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
+class CheckpointIdentity:
     """A checkpoint at one moment."""
 
     key: str
@@ -74,7 +74,7 @@ class Identity:
     fingerprint: str
     """Digest of its content, see `crucible_worker.util.fingerprints`."""
 
-    def continues(self, now: Identity) -> bool:
+    def continues(self, now: CheckpointIdentity) -> bool:
         """Whether a later moment shows the same content."""
         return self.key == now.key or (self.lasting == now.lasting and self.fingerprint == now.fingerprint)
 
@@ -89,7 +89,7 @@ class Fingerprints:
         """The fingerprint of a checkpoint's present files; see `identify`."""
         return self.identify(checkpoint).fingerprint
 
-    def identify(self, checkpoint: Checkpoint) -> Identity:
+    def identify(self, checkpoint: Checkpoint) -> CheckpointIdentity:
         """The identity of a checkpoint's present files. Reads files: call it in a thread.
 
         An adapter or a requested type gives another fingerprint; the device and a default type do not.
@@ -104,7 +104,7 @@ class Fingerprints:
         digest = self._total(checkpoint, state, self._quick_digest)
         if _state_of(checkpoint) != state:
             raise changed(checkpoint)
-        return Identity(
+        return CheckpointIdentity(
             key=_key_of(state, checkpoint.dtype),
             lasting=_key_of(state, checkpoint.dtype, lasting=True),
             fingerprint=f"{kind}:{digest}",

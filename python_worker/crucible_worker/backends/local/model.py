@@ -20,7 +20,7 @@ from crucible_worker.backends.base import Capability, Model, too_long
 from crucible_worker.backends.distributions import NO_TOKEN, Measured, Wanted
 from crucible_worker.backends.local.arrays import floats_from_bytes, tokens_from_bytes, tokens_to_bytes
 from crucible_worker.backends.local.checkpoint import Checkpoint
-from crucible_worker.backends.local.fingerprint import Fingerprints, Identity, changed
+from crucible_worker.backends.local.fingerprint import CheckpointIdentity, Fingerprints, changed
 from crucible_worker.backends.local.process import HostProcess
 from crucible_worker.backends.local.tokenizer import HostedTokenizer
 from crucible_worker.backends.sampling_checks import check_sampling
@@ -58,14 +58,14 @@ class Facts:
 class ModelCalls(Protocol):
     """Calls to a model, on one device or on one of several."""
 
-    async def call(self, op: str, checkpoint: Checkpoint, identity: Identity, **fields: Any) -> Any:
+    async def call(self, op: str, checkpoint: Checkpoint, identity: CheckpointIdentity, **fields: Any) -> Any:
         """Call a model, which is opened again if necessary."""
 
-    async def ensure(self, checkpoint: Checkpoint, identity: Identity) -> Facts:
+    async def ensure(self, checkpoint: Checkpoint, identity: CheckpointIdentity) -> Facts:
         """Make sure that a model is loaded, and return its facts."""
         ...
 
-    async def full_fingerprint(self, checkpoint: Checkpoint, identity: Identity) -> str | None:
+    async def full_fingerprint(self, checkpoint: Checkpoint, identity: CheckpointIdentity) -> str | None:
         """The digest of every byte of a checkpoint; see `Fingerprints.full`."""
         ...
 
@@ -93,15 +93,15 @@ class HostedModels:
         """
         return HostedModel(models=self, checkpoint=checkpoint, identity=await self.identify(checkpoint))
 
-    async def identify(self, checkpoint: Checkpoint) -> Identity:
+    async def identify(self, checkpoint: Checkpoint) -> CheckpointIdentity:
         """The identity of the checkpoint's present files; raises as `Fingerprints.identify`."""
         return await asyncio.to_thread(self._fingerprints.identify, checkpoint)
 
-    async def full_fingerprint(self, checkpoint: Checkpoint, identity: Identity) -> str | None:
+    async def full_fingerprint(self, checkpoint: Checkpoint, identity: CheckpointIdentity) -> str | None:
         """The digest of every byte of a checkpoint; see `Fingerprints.full`."""
         return await self._fingerprints.full(checkpoint, identity.key)
 
-    async def call(self, op: str, checkpoint: Checkpoint, identity: Identity, **fields: Any) -> Any:
+    async def call(self, op: str, checkpoint: Checkpoint, identity: CheckpointIdentity, **fields: Any) -> Any:
         """Call a model, which is opened again if necessary."""
         while True:
             facts = await self.ensure(checkpoint, identity)
@@ -112,7 +112,7 @@ class HostedModels:
                     raise
             self._open.pop(_key(checkpoint, identity), None)
 
-    async def ensure(self, checkpoint: Checkpoint, identity: Identity) -> Facts:
+    async def ensure(self, checkpoint: Checkpoint, identity: CheckpointIdentity) -> Facts:
         """Make sure that the host has a model, and return its facts.
 
         Raises:
@@ -133,7 +133,7 @@ class HostedModels:
             self._open.clear()
         return self._open.get(key)
 
-    async def _ask_for(self, checkpoint: Checkpoint, identity: Identity) -> Facts:
+    async def _ask_for(self, checkpoint: Checkpoint, identity: CheckpointIdentity) -> Facts:
         answer = await self.host.call(
             "open",
             key=identity.key,
@@ -152,14 +152,14 @@ class HostedModels:
         return facts
 
 
-def _key(checkpoint: Checkpoint, identity: Identity) -> _Key:
+def _key(checkpoint: Checkpoint, identity: CheckpointIdentity) -> _Key:
     return identity.key, checkpoint.default_dtype, checkpoint.device
 
 
 class HostedModel(Model):
     """A model in the host, bound to the files of its checkpoint: if one changes, it is not loaded again."""
 
-    def __init__(self, *, models: ModelCalls, checkpoint: Checkpoint, identity: Identity) -> None:
+    def __init__(self, *, models: ModelCalls, checkpoint: Checkpoint, identity: CheckpointIdentity) -> None:
         self._models = models
         self._checkpoint = checkpoint
         self._identity = identity

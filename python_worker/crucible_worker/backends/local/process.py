@@ -34,7 +34,7 @@ _ENVIRONMENT = {
 }
 
 
-class _Connection:
+class _HostLife:
     """One life of the host: its process, its channel, the calls that wait for it."""
 
     def __init__(self, process: Process, channel: Channel, silence_seconds: float) -> None:
@@ -139,7 +139,7 @@ class HostProcess:
         self._arguments = tuple(arguments)
         self._environment = {**_ENVIRONMENT, **(environment or {})}
         self._limits = limits or WorkerLimits()
-        self._connection: _Connection | None = None
+        self._connection: _HostLife | None = None
         self._starting = asyncio.Lock()
         self._closed = False
 
@@ -166,7 +166,7 @@ class HostProcess:
         if connection is not None:
             await connection.close()
 
-    async def _connected(self) -> _Connection:
+    async def _connected(self) -> _HostLife:
         async with self._starting:
             if self._closed:
                 raise Unavailable("the local backend is closed", reason=Reason.BACKEND_CLOSED, retryable=False)
@@ -174,7 +174,7 @@ class HostProcess:
                 self._connection = await self._start()
             return self._connection
 
-    async def _start(self) -> _Connection:
+    async def _start(self) -> _HostLife:
         try:
             process, end = Process.start(
                 self._module,
@@ -186,7 +186,7 @@ class HostProcess:
         except OSError as error:
             raise BackendError(f"the model host cannot be started: {error}", reason=Reason.HOST_NOT_STARTED) from error
         try:
-            return _Connection(process, await Channel.over(end), self._limits.max_host_silence_seconds)
+            return _HostLife(process, await Channel.over(end), self._limits.max_host_silence_seconds)
         except BaseException:
             process.reap()
             raise

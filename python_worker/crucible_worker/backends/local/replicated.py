@@ -20,7 +20,7 @@ from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Replica
 from crucible_worker.backends.balancer import Balancer, NoReplicaLeft
 from crucible_worker.backends.local.checkpoint import Checkpoint
-from crucible_worker.backends.local.fingerprint import Identity
+from crucible_worker.backends.local.fingerprint import CheckpointIdentity
 from crucible_worker.backends.local.model import Facts, HostedModel, HostedModels
 
 __all__ = ["ReplicatedModels", "replica_names"]
@@ -65,11 +65,11 @@ class ReplicatedModels:
         identity = await self._first.identify(checkpoint)
         return HostedModel(models=self, checkpoint=checkpoint, identity=identity)
 
-    async def full_fingerprint(self, checkpoint: Checkpoint, identity: Identity) -> str | None:
+    async def full_fingerprint(self, checkpoint: Checkpoint, identity: CheckpointIdentity) -> str | None:
         """As `HostedModels.full_fingerprint`."""
         return await self._first.full_fingerprint(checkpoint, identity)
 
-    async def ensure(self, checkpoint: Checkpoint, identity: Identity) -> Facts:
+    async def ensure(self, checkpoint: Checkpoint, identity: CheckpointIdentity) -> Facts:
         """Load the model on each device at once; its facts are those of any of them.
 
         Raises:
@@ -86,7 +86,7 @@ class ReplicatedModels:
             self._returned(name, works=True)
         return next(facts for facts in found if not isinstance(facts, BaseException))
 
-    async def call(self, op: str, checkpoint: Checkpoint, identity: Identity, **fields: Any) -> Any:
+    async def call(self, op: str, checkpoint: Checkpoint, identity: CheckpointIdentity, **fields: Any) -> Any:
         """Call the model on one of the devices, and on another one if the host of the first dies.
 
         Raises:
@@ -132,12 +132,12 @@ class ReplicatedModels:
         (_, first), *_ = self._replicas.values()
         return first
 
-    def _start(self, name: str, checkpoint: Checkpoint, identity: Identity) -> None:
+    def _start(self, name: str, checkpoint: Checkpoint, identity: CheckpointIdentity) -> None:
         task = asyncio.create_task(self._load(name, checkpoint, identity), name="start of a model's host")
         self._starting.add(task)
         task.add_done_callback(self._starting.discard)
 
-    async def _load(self, name: str, checkpoint: Checkpoint, identity: Identity) -> None:
+    async def _load(self, name: str, checkpoint: Checkpoint, identity: CheckpointIdentity) -> None:
         device, models = self._replicas[name]
         works, reason = False, ""
         try:

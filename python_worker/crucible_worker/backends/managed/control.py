@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 import aiohttp
 
-__all__ = ["Answer", "Control", "NoAnswer"]
+__all__ = ["ControlClient", "ControlReply", "NoReply"]
 
 MAX_ANSWER_BYTES = 1 << 20
 """Most bytes of an answer that are read."""
@@ -19,12 +19,12 @@ QUICK_SECONDS = 10.0
 """How long a server may take for an answer that it has at hand."""
 
 
-class NoAnswer(Exception):
+class NoReply(Exception):
     """Raised when there is no answer; the text says why."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Answer:
+class ControlReply:
     """An answer."""
 
     status: int
@@ -47,7 +47,7 @@ class Answer:
         return value if isinstance(value, dict) else {}
 
 
-class Control:
+class ControlClient:
     """Requests to one server.
 
     Args:
@@ -59,7 +59,7 @@ class Control:
         self._root = root
         self.slow_seconds = slow_seconds
 
-    async def get(self, path: str) -> Answer:
+    async def get(self, path: str) -> ControlReply:
         """What the server returns at a path.
 
         Raises:
@@ -67,7 +67,7 @@ class Control:
         """
         return await self._send("GET", path, None, QUICK_SECONDS)
 
-    async def post(self, path: str, body: dict[str, Any], seconds: float = QUICK_SECONDS) -> Answer:
+    async def post(self, path: str, body: dict[str, Any], seconds: float = QUICK_SECONDS) -> ControlReply:
         """What the server returns to a JSON object.
 
         Raises:
@@ -77,7 +77,7 @@ class Control:
 
     async def _send(
         self, method: Literal["GET", "POST"], path: str, body: dict[str, Any] | None, seconds: float
-    ) -> Answer:
+    ) -> ControlReply:
         timeout = aiohttp.ClientTimeout(total=seconds)
         try:
             # A connection of its own: these requests are rare, and a server that dies leaves no connection behind.
@@ -88,8 +88,8 @@ class Control:
                 content = await response.content.read(MAX_ANSWER_BYTES)
                 while len(content) < MAX_ANSWER_BYTES and (more := await response.content.read(MAX_ANSWER_BYTES)):
                     content += more
-                return Answer(response.status, content[:MAX_ANSWER_BYTES].decode(errors="replace"))
+                return ControlReply(response.status, content[:MAX_ANSWER_BYTES].decode(errors="replace"))
         except TimeoutError:
-            raise NoAnswer(f"{path} did not answer within {seconds:g} s") from None
+            raise NoReply(f"{path} did not answer within {seconds:g} s") from None
         except (aiohttp.ClientError, OSError) as error:
-            raise NoAnswer(f"{path} cannot be reached: {type(error).__name__}") from None
+            raise NoReply(f"{path} cannot be reached: {type(error).__name__}") from None

@@ -22,12 +22,12 @@ from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_worker.backends.local.fingerprint import Fingerprints
 from crucible_worker.backends.managed.claims import Claims, InUse
-from crucible_worker.backends.managed.control import NoAnswer
+from crucible_worker.backends.managed.control import NoReply
 from crucible_worker.backends.managed.programs import PROGRAMS, SERVED_NAME, NotLoaded, refuse_report
 from crucible_worker.backends.managed.replica import Replica
 from crucible_worker.backends.managed.settings import PLACEHOLDERS, ManagedServer
 from crucible_worker.backends.managed.target import Target, identify
-from crucible_worker.backends.managed.turns import Turns
+from crucible_worker.backends.managed.turns import ServerLock
 from crucible_worker.backends.openai.connection import closed
 from crucible_worker.backends.openai.fleet import Fleet
 from crucible_worker.backends.openai.servers import OpenAIServer
@@ -82,7 +82,7 @@ class Deployment:
             stall_seconds=server.stall_seconds,
         )
         self.fleet = Fleet(self.endpoint, {}, admits=lambda url: self._replicas[url].ready)
-        self._turns: Turns[Target] = Turns(self._serve, time.monotonic)
+        self._turns: ServerLock[Target] = ServerLock(self._serve, time.monotonic)
         self._with_adapters = False
         self._loaded: Target | None = None  # in the processes that run
         self._reported: dict[str, Mapping[str, Any]] = {}
@@ -264,7 +264,7 @@ class Deployment:
         if before is not None and replica.ready:
             try:
                 await self._exchange(replica, before, target, foreign=foreign)
-            except (NotLoaded, NoAnswer, BackendError) as error:
+            except (NotLoaded, NoReply, BackendError) as error:
                 _log.warning("weights_not_loaded_in_place", server=self.server.name, error=str(error))
             else:
                 return
@@ -306,7 +306,7 @@ class Deployment:
             await self.program.started(replica.control, target)
             await self._add_adapter(replica, target)
             refuse_report(self.program, await self.program.reported(replica.control), target)
-        except (NotLoaded, NoAnswer) as error:
+        except (NotLoaded, NoReply) as error:
             tail = replica.tail()
             await replica.stop()
             raise BackendError(
@@ -353,7 +353,7 @@ class Deployment:
         """
         try:
             reported = await self.program.reported(replica.control)
-        except NoAnswer as error:
+        except NoReply as error:
             raise BackendError(
                 f"the server {self.server.name!r}: {error}", reason=Reason.BACKEND_UNREACHABLE, retryable=True
             ) from None

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from crucible_worker.backends.managed.deployment import Deployment
 from crucible_worker.backends.managed.target import Target
-from crucible_worker.backends.openai.connection import Connection
+from crucible_worker.backends.openai.connection import ServerConnection
 from crucible_worker.backends.openai.model import RemoteModel
 from crucible_worker.backends.openai.weights import refuse_change
 from crucible_worker.util.fingerprints import is_full, map_digests
@@ -34,11 +34,11 @@ class Seat:
         async with self._deployment.serving(self._target):
             return
 
-    async def connections(self, *, serving: bool = True) -> Mapping[str, Connection]:
+    async def connections(self, *, serving: bool = True) -> Mapping[str, ServerConnection]:
         """The connections to the replicas."""
         return await self._deployment.fleet.connections(serving=serving)
 
-    async def each(self, call: Callable[[Connection], Awaitable[T]]) -> tuple[T, ...]:
+    async def each(self, call: Callable[[ServerConnection], Awaitable[T]]) -> tuple[T, ...]:
         """What a call returns for each replica; see `Fleet.each`."""
         async with self._deployment.serving(self._target):
             return await self._deployment.fleet.each(call)

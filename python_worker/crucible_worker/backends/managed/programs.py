@@ -17,7 +17,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from crucible_worker.backends.managed.control import Answer, Control
+from crucible_worker.backends.managed.control import ControlClient, ControlReply
 from crucible_worker.backends.managed.settings import ProgramName
 from crucible_worker.backends.managed.target import Target
 
@@ -50,7 +50,7 @@ class Program(abc.ABC):
         """The model that requests name, given the adapter's name."""
 
     @abc.abstractmethod
-    async def started(self, control: Control, target: Target) -> None:
+    async def started(self, control: ControlClient, target: Target) -> None:
         """Let a server that has started with a checkpoint report its version, if it can.
 
         Raises:
@@ -59,7 +59,7 @@ class Program(abc.ABC):
         """
 
     @abc.abstractmethod
-    async def load(self, control: Control, target: Target) -> None:
+    async def load(self, control: ControlClient, target: Target) -> None:
         """Load the weights of another checkpoint of the same form. No request is under way.
 
         Raises:
@@ -68,11 +68,11 @@ class Program(abc.ABC):
         """
 
     @abc.abstractmethod
-    async def load_adapter(self, control: Control, name: str, path: str) -> None:
+    async def load_adapter(self, control: ControlClient, name: str, path: str) -> None:
         """Load an adapter under a new name; raises as `load`."""
 
     @abc.abstractmethod
-    async def unload_adapter(self, control: Control, name: str) -> None:
+    async def unload_adapter(self, control: ControlClient, name: str) -> None:
         """Unload an adapter; raises as `load`."""
 
     @abc.abstractmethod
@@ -80,7 +80,7 @@ class Program(abc.ABC):
         """How a report differs from that of a server with this checkpoint; empty if it does not, or says nothing."""
 
     @abc.abstractmethod
-    async def reported(self, control: Control) -> Mapping[str, Any]:
+    async def reported(self, control: ControlClient) -> Mapping[str, Any]:
         """What the server reports of its weights and adapters, for a comparison.
 
         Raises:
@@ -110,20 +110,20 @@ class _Vllm(Program):
     def name_of(self, adapter: str | None) -> str:
         return adapter or SERVED_NAME
 
-    async def started(self, control: Control, target: Target) -> None:
+    async def started(self, control: ControlClient, target: Target) -> None:
         """It reports no version of its weights."""
 
-    async def load(self, control: Control, target: Target) -> None:
+    async def load(self, control: ControlClient, target: Target) -> None:
         body = {"method": "reload_weights", "kwargs": {"weights_path": str(target.checkpoint.directory)}}
         _done(await control.post("/collective_rpc", body, control.slow_seconds), "reload_weights")
         # Keys and values of prompts were computed with the former weights.
         _done(await control.post("/reset_prefix_cache", {}), "reset_prefix_cache")
 
-    async def load_adapter(self, control: Control, name: str, path: str) -> None:
+    async def load_adapter(self, control: ControlClient, name: str, path: str) -> None:
         body = {"lora_name": name, "lora_path": path}
         _done(await control.post("/v1/load_lora_adapter", body, control.slow_seconds), "load_lora_adapter")
 
-    async def unload_adapter(self, control: Control, name: str) -> None:
+    async def unload_adapter(self, control: ControlClient, name: str) -> None:
         _done(await control.post("/v1/unload_lora_adapter", {"lora_name": name}), "unload_lora_adapter")
 
     def disagrees(self, reported: Mapping[str, Any], target: Target) -> str:
@@ -132,7 +132,7 @@ class _Vllm(Program):
             return ""
         return f"lists no adapter {name}"
 
-    async def reported(self, control: Control) -> Mapping[str, Any]:
+    async def reported(self, control: ControlClient) -> Mapping[str, Any]:
         listed = (await control.get("/v1/models")).document.get("data")
         entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
         # The root of the model itself is what it was started with, whatever was loaded since.
@@ -161,11 +161,11 @@ class _Sglang(Program):
     def name_of(self, adapter: str | None) -> str:
         return SERVED_NAME if adapter is None else f"{SERVED_NAME}:{adapter}"
 
-    async def started(self, control: Control, target: Target) -> None:
+    async def started(self, control: ControlClient, target: Target) -> None:
         body = {"new_version": target.version, "abort_all_requests": False}
         _succeeded(await control.post("/update_weight_version", body), "update_weight_version")
 
-    async def load(self, control: Control, target: Target) -> None:
+    async def load(self, control: ControlClient, target: Target) -> None:
         body = {
             "model_path": str(target.checkpoint.directory),
             "weight_version": target.version,
@@ -174,11 +174,11 @@ class _Sglang(Program):
         answer = await control.post("/update_weights_from_disk", body, control.slow_seconds)
         _succeeded(answer, "update_weights_from_disk")
 
-    async def load_adapter(self, control: Control, name: str, path: str) -> None:
+    async def load_adapter(self, control: ControlClient, name: str, path: str) -> None:
         body = {"lora_name": name, "lora_path": path}
         _succeeded(await control.post("/load_lora_adapter", body, control.slow_seconds), "load_lora_adapter")
 
-    async def unload_adapter(self, control: Control, name: str) -> None:
+    async def unload_adapter(self, control: ControlClient, name: str) -> None:
         answer = await control.post("/unload_lora_adapter", {"lora_name": name}, control.slow_seconds)
         _succeeded(answer, "unload_lora_adapter")
 
@@ -186,7 +186,7 @@ class _Sglang(Program):
         version = reported.get("weight_version", target.version)
         return "" if version == target.version else f"has weight_version {version!r}, not {target.version!r}"
 
-    async def reported(self, control: Control) -> Mapping[str, Any]:
+    async def reported(self, control: ControlClient) -> Mapping[str, Any]:
         told: dict[str, Any] = {}
         # Each has been deprecated in favor of another one: versions have the first, the second, or both.
         for path in ("/model_info", "/get_model_info"):
@@ -210,19 +210,19 @@ def refuse_report(program: Program, reported: Mapping[str, Any], target: Target)
 PROGRAMS: Mapping[ProgramName, Program] = {"vllm": _Vllm(), "sglang": _Sglang()}
 
 
-def _done(answer: Answer, what: str) -> None:
+def _done(answer: ControlReply, what: str) -> None:
     if not answer.ok:
         raise NotLoaded(f"{what} was answered with {answer.status}: {_shown(answer)}")
 
 
-def _succeeded(answer: Answer, what: str) -> None:
+def _succeeded(answer: ControlReply, what: str) -> None:
     """SGLang reports a failure in the body, with status 400."""
     _done(answer, what)
     if answer.document.get("success") is not True:
         raise NotLoaded(f"{what} failed: {_shown(answer)}")
 
 
-def _shown(answer: Answer) -> str:
+def _shown(answer: ControlReply) -> str:
     document = answer.document
     error = document.get("error")
     message = error.get("message") if isinstance(error, dict) else document.get("message")

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from crucible_bridge.errors import BackendError
 from crucible_bridge.reasons import Reason
-from crucible_worker.backends.managed.control import Control, NoAnswer
+from crucible_worker.backends.managed.control import ControlClient, NoReply
 from crucible_worker.backends.managed.guard import GRACE_SECONDS
 from crucible_worker.backends.openai.connection import closed
 from crucible_worker.children.process import Process, ending_of
@@ -56,7 +56,7 @@ class Replica:
         self._port.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         self._port.bind(("127.0.0.1", 0))
         self.port: int = self._port.getsockname()[1]
-        self.control = Control(f"http://127.0.0.1:{self.port}", slow_seconds)
+        self.control = ControlClient(f"http://127.0.0.1:{self.port}", slow_seconds)
         self.log = folder / f"{server}-{self.port}.log"
         self.ready = False
         """Whether it serves what it is to serve."""
@@ -187,7 +187,7 @@ class Replica:
     async def _is_healthy(self) -> bool:
         try:
             return (await self.control.get("/health")).ok
-        except NoAnswer:
+        except NoReply:
             return False
 
     def _reap(self) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from crucible_worker.backends.local.checkpoint import Checkpoint
-from crucible_worker.backends.local.fingerprint import Fingerprints, Identity
+from crucible_worker.backends.local.fingerprint import CheckpointIdentity, Fingerprints
 from crucible_worker.backends.local.paths import model_files
 
 __all__ = ["Target", "identify"]
@@ -31,9 +31,9 @@ class Target:
 
     checkpoint: Checkpoint
     """Its directories."""
-    whole: Identity
+    whole: CheckpointIdentity
     """Of all of it."""
-    base: Identity
+    base: CheckpointIdentity
     """Of the checkpoint without the adapter."""
     form: str
     """Of all files that are no weights: equal forms differ in weights alone."""

@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 from crucible_worker.backends.openai.connection import closed
 
-__all__ = ["IDLE_SECONDS", "SLICE_SECONDS", "Turns"]
+__all__ = ["IDLE_SECONDS", "SLICE_SECONDS", "ServerLock"]
 
 IDLE_SECONDS = 0.5
 """Without a request for so long, what is served is idle: an evaluation has another one at once."""
@@ -26,7 +26,7 @@ CHANGES_IN_A_SLICE = 10.0
 K = TypeVar("K", bound=Hashable)
 
 
-class Turns(Generic[K]):
+class ServerLock(Generic[K]):
     """Turns at one server.
 
     Args:

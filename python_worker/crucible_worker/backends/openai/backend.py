@@ -11,7 +11,7 @@ from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import BackendInfo, ModelRef, OpenAIModel
 from crucible_worker.backends.base import Backend
-from crucible_worker.backends.openai.connection import Connection, missing
+from crucible_worker.backends.openai.connection import ServerConnection, missing
 from crucible_worker.backends.openai.fleet import Fleet
 from crucible_worker.backends.openai.model import RemoteModel
 from crucible_worker.backends.openai.servers import OpenAIServer
@@ -28,7 +28,7 @@ class OpenAIBackend(Backend):
     def __init__(self, servers: Sequence[OpenAIServer] = (), environment: Mapping[str, str] = os.environ) -> None:
         self._environment = environment
         self._servers = {server.name: server for server in servers}
-        self._connections: dict[str, Connection | Fleet] = {}
+        self._connections: dict[str, ServerConnection | Fleet] = {}
 
     def info(self) -> BackendInfo:
         """Whether a server is configured. Imports nothing."""
@@ -65,7 +65,7 @@ class OpenAIBackend(Backend):
             raise FailedPrecondition(absent, reason=Reason.EXTRA_NOT_INSTALLED)
         connection = self._connections.get(server.name)
         if connection is None:
-            make = Fleet if server.is_fleet else Connection
+            make = Fleet if server.is_fleet else ServerConnection
             connection = self._connections[server.name] = make(server, self._environment)
         return RemoteModel(connection, model.model)
 

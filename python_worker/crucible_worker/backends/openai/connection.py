@@ -21,7 +21,7 @@ from crucible_worker.backends.openai.servers import OpenAIServer
 if TYPE_CHECKING:
     from crucible_worker.backends.openai.client import Client
 
-__all__ = ["CLOSE_SECONDS", "DECISIVE", "Connection", "closed", "missing"]
+__all__ = ["CLOSE_SECONDS", "DECISIVE", "ServerConnection", "closed", "missing"]
 
 CLOSE_SECONDS = 0.5
 """Seconds to close connections; those still open then stay until the process ends."""
@@ -49,7 +49,7 @@ def missing() -> str:
     return "aiohttp not installed: install crucible-bridge[openai]" if absent else ""
 
 
-class Connection:
+class ServerConnection:
     """A server and the connections to it; making one sends nothing.
 
     Args:
@@ -104,11 +104,11 @@ class Connection:
         """
         return await (await self._ready()).send("/models", None, "", max_bytes(0))
 
-    async def connections(self, *, serving: bool = True) -> Mapping[str, Connection]:
+    async def connections(self, *, serving: bool = True) -> Mapping[str, ServerConnection]:
         """Itself, by its base URL: as of several replicas."""
         return {self.server.base_url: self}
 
-    async def each(self, call: Callable[[Connection], Awaitable[T]]) -> tuple[T, ...]:
+    async def each(self, call: Callable[[ServerConnection], Awaitable[T]]) -> tuple[T, ...]:
         """What a call returns for this connection: as of several replicas."""
         return (await call(self),)
 

@@ -24,7 +24,7 @@ from crucible_worker.backends.balancer import Balancer, NoReplicaLeft
 from crucible_worker.backends.openai.addresses import Resolve, addresses_of, resolve
 from crucible_worker.backends.openai.agreement import Shown, difference, refuse_difference, shown_of
 from crucible_worker.backends.openai.answers import only_choice
-from crucible_worker.backends.openai.connection import DECISIVE, Connection, closed
+from crucible_worker.backends.openai.connection import DECISIVE, ServerConnection, closed
 from crucible_worker.backends.openai.dialects import Dialects
 from crucible_worker.backends.openai.failures import FailedRequest, Silence, of_connection
 from crucible_worker.backends.openai.served import listed_of
@@ -69,7 +69,7 @@ T = TypeVar("T")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class _Waiting:
+class _WaitingRequest:
     """A request while each replica has as many as it may have."""
 
     work: float
@@ -79,7 +79,7 @@ class _Waiting:
 
 
 class Fleet:
-    """The replicas of a server; takes the place of its `Connection`. Making one sends nothing.
+    """The replicas of a server; takes the place of its `ServerConnection`. Making one sends nothing.
 
     Args:
         server: with several base URLs.
@@ -101,12 +101,12 @@ class Fleet:
         self.dialects = Dialects()
         """What they refuse, by model: the replicas of a server are alike."""
         self.owner = ""
-        """As of `Connection`; replicas with different ones are refused."""
+        """As of `ServerConnection`; replicas with different ones are refused."""
         self._environment = environment
         self._clock = clock
         self._resolver = resolver
         self._admits = admits
-        self._replicas: dict[str, Connection] = {}
+        self._replicas: dict[str, ServerConnection] = {}
         self._balancer = Balancer((), most_requests=server.max_connections, clock=clock)
         self._resolved_at: float | None = None
         self._resolving = asyncio.Lock()
@@ -114,7 +114,7 @@ class Fleet:
         # Those that could not list their models, and how many requests they had answered then.
         self._unlisted: dict[str, int] = {}
         # In the order of their turns; those that a replica has failed come first.
-        self._waiting: collections.OrderedDict[_Waiting, None] = collections.OrderedDict()
+        self._waiting: collections.OrderedDict[_WaitingRequest, None] = collections.OrderedDict()
         self._alarm: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -123,7 +123,7 @@ class Fleet:
         """The state of each replica; its name is its base URL, with its address if the name has several."""
         return self._balancer.states()
 
-    async def connections(self, *, serving: bool = True) -> Mapping[str, Connection]:
+    async def connections(self, *, serving: bool = True) -> Mapping[str, ServerConnection]:
         """The connection to each replica, by its name.
 
         Args:
@@ -188,7 +188,7 @@ class Fleet:
                 self._tell_ejected(url, error)
         self._grant()
 
-    async def each(self, call: Callable[[Connection], Awaitable[T]]) -> tuple[T, ...]:
+    async def each(self, call: Callable[[ServerConnection], Awaitable[T]]) -> tuple[T, ...]:
         """What a call returns for each replica that serves; all at once.
 
         Raises:
@@ -197,7 +197,7 @@ class Fleet:
         return tuple(await asyncio.gather(*map(call, (await self.connections()).values())))
 
     async def look(self, path: str) -> tuple[bytes, str]:
-        """What a replica that serves returns at a path; see `Connection.look`.
+        """What a replica that serves returns at a path; see `ServerConnection.look`.
 
         Raises:
             BridgeError: there is no answer.
@@ -208,7 +208,7 @@ class Fleet:
         return await self._replicas[chosen.address].look(path)
 
     async def ask(self, path: str, body: dict[str, object], model: str, *, tokens: int) -> dict[str, Any]:
-        """Send a request to a replica, or to another one if the first fails it; see `Connection.ask`.
+        """Send a request to a replica, or to another one if the first fails it; see `ServerConnection.ask`.
 
         Raises:
             BridgeError: there is no answer: the error of the last replica that had the request.
@@ -270,7 +270,7 @@ class Fleet:
             return url
         # A replica that was busy or absent may have this one once it serves again.
         avoid = frozenset(url for url, error in failed.items() if error.reason in _FAILED | _REFUSED)
-        waiting = _Waiting(work, key, avoid, asyncio.get_running_loop().create_future())
+        waiting = _WaitingRequest(work, key, avoid, asyncio.get_running_loop().create_future())
         self._waiting[waiting] = None
         if failed:
             self._waiting.move_to_end(waiting, last=False)
@@ -289,7 +289,7 @@ class Fleet:
 
     def _grant(self) -> None:
         """Give free places to requests that wait, in their order."""
-        ready: list[_Waiting] = []
+        ready: list[_WaitingRequest] = []
         full: set[frozenset[str]] = set()
         for waiting in self._waiting:
             if waiting.avoid in full:
@@ -304,7 +304,7 @@ class Fleet:
             del self._waiting[waiting]
         self._watch()
 
-    def _placed(self, waiting: _Waiting) -> bool:
+    def _placed(self, waiting: _WaitingRequest) -> bool:
         """Whether a request that waits now has its replica, or its error."""
         try:
             url = self._balancer.choose(waiting.work, waiting.key, waiting.avoid)
@@ -392,7 +392,7 @@ class Fleet:
         for name in self._balancer.replace(found):
             url, address = found[name]
             single = dataclasses.replace(self.server, base_url=url, base_urls=(), all_addresses=False)
-            self._replicas[name] = Connection(single, self._environment, address)
+            self._replicas[name] = ServerConnection(single, self._environment, address)
             if self._shown:
                 # It must show first that it serves the same models as the others.
                 self._balancer.eject(name)
@@ -440,7 +440,7 @@ class Fleet:
                 return False
         return True
 
-    async def _listed(self, replica: Connection, *, strictly: bool = False) -> bytes | BridgeError:
+    async def _listed(self, replica: ServerConnection, *, strictly: bool = False) -> bytes | BridgeError:
         """The list of a replica's models; empty if it has none, and the error if it cannot serve.
 
         Args:

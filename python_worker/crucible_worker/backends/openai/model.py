@@ -19,12 +19,12 @@ from crucible_worker.backends.distributions import Measured, Wanted
 from crucible_worker.backends.metering import Meter
 from crucible_worker.backends.openai.answers import chat_answer, completion_answer, refuse_other_prompt, report_usage
 from crucible_worker.backends.openai.bodies import chat_body, completion_body, sampling_defaults, seeded
-from crucible_worker.backends.openai.connection import Connection
+from crucible_worker.backends.openai.connection import ServerConnection
 from crucible_worker.backends.openai.dialects import Dialects
 from crucible_worker.backends.openai.documents import apart
 from crucible_worker.backends.openai.failures import final
 from crucible_worker.backends.openai.scoring import BYTES_TO_READ, Scorer
-from crucible_worker.backends.openai.served import PROBE_PARAMS, PROBE_TEXT, PROGRAMS, REFUSALS, Attempt, Served
+from crucible_worker.backends.openai.served import PROBE_PARAMS, PROBE_TEXT, PROGRAMS, REFUSALS, ProbeForm, Served
 from crucible_worker.backends.openai.servers import AUTO, CHAT_TEMPLATE, RAW, OpenAIServer
 from crucible_worker.backends.openai.weights import (
     LogprobsOfProbe,
@@ -55,22 +55,22 @@ class Reachable(Protocol):
         ...
 
     async def reach(self, model: str) -> None:
-        """Check that it can be used; see `Connection.reach`."""
+        """Check that it can be used; see `ServerConnection.reach`."""
 
-    async def connections(self, *, serving: bool = True) -> Mapping[str, Connection]:
+    async def connections(self, *, serving: bool = True) -> Mapping[str, ServerConnection]:
         """The connection to each replica, by its name."""
         ...
 
-    async def each(self, call: Callable[[Connection], Awaitable[T]]) -> tuple[T, ...]:
+    async def each(self, call: Callable[[ServerConnection], Awaitable[T]]) -> tuple[T, ...]:
         """What a call returns for each replica."""
         ...
 
     async def look(self, path: str) -> tuple[bytes, str]:
-        """What it returns at a path; see `Connection.look`."""
+        """What it returns at a path; see `ServerConnection.look`."""
         ...
 
     async def ask(self, path: str, body: dict[str, object], model: str, *, tokens: int) -> dict[str, Any]:
-        """Send a request; see `Connection.ask`."""
+        """Send a request; see `ServerConnection.ask`."""
         ...
 
 
@@ -188,11 +188,11 @@ class RemoteModel(Model):
             return "openai"
         return PROGRAMS.get(self._connection.owner, "")
 
-    def _attempts(self) -> tuple[Attempt, ...]:
+    def _attempts(self) -> tuple[ProbeForm, ...]:
         """The forms of the probe: as text is sent, then without stop strings, then a chat as a completion."""
         program, unstopped = self._program, dataclasses.replace(PROBE_PARAMS, stop=())
         chats = [
-            Attempt(
+            ProbeForm(
                 path="/chat/completions",
                 body=chat_body(self._name, PROBE_TEXT, params, logprobs=False, program=program),
                 read=chat_answer,
@@ -200,7 +200,7 @@ class RemoteModel(Model):
             for params in (PROBE_PARAMS, unstopped)
         ]
         completions = [
-            Attempt(
+            ProbeForm(
                 path="/completions",
                 body=completion_body(self._name, PROBE_TEXT, params, logprobs=False, program=program),
                 read=completion_answer,

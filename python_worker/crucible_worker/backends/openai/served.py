@@ -29,9 +29,9 @@ __all__ = [
     "PROBE_TEXT",
     "PROGRAMS",
     "REFUSALS",
-    "Attempt",
     "Listed",
     "Look",
+    "ProbeForm",
     "Served",
     "listed_of",
 ]
@@ -80,7 +80,7 @@ class Listed:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Attempt:
+class ProbeForm:
     """One form of the probe."""
 
     path: str
@@ -137,7 +137,7 @@ class Served:
     async def probe(
         self,
         each: Callable[[Callable[[Any], Awaitable[_Probed]]], Awaitable[Sequence[_Probed]]],
-        attempts: Sequence[Attempt],
+        attempts: Sequence[ProbeForm],
         dialect: Dialect,
     ) -> None:
         """Send the probe to each replica; its failure is recorded.
@@ -231,7 +231,7 @@ class Served:
         self._name = self._name or _text(header)
 
     async def _probe_one(
-        self, ask: Callable[..., Awaitable[dict[str, Any]]], attempts: Sequence[Attempt], dialect: Dialect
+        self, ask: Callable[..., Awaitable[dict[str, Any]]], attempts: Sequence[ProbeForm], dialect: Dialect
     ) -> _Probed:
         refused: BridgeError | None = None
         for attempt in attempts:

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition
 from crucible_bridge.reasons import Reason
-from crucible_worker.backends.openai.connection import DECISIVE, Connection
+from crucible_worker.backends.openai.connection import DECISIVE, ServerConnection
 from crucible_worker.backends.openai.scoring import Scorer
 
 __all__ = [
@@ -48,12 +48,12 @@ LogprobsOfProbe = tuple[float, ...]
 class HasConnections(Protocol):
     """One server, or replicas of it."""
 
-    async def connections(self, *, serving: bool = True) -> Mapping[str, Connection]:
+    async def connections(self, *, serving: bool = True) -> Mapping[str, ServerConnection]:
         """The connection to each replica, by its name."""
         ...
 
 
-async def measure(connection: Connection, model: str) -> LogprobsOfProbe:
+async def measure(connection: ServerConnection, model: str) -> LogprobsOfProbe:
     """Measure the prompt at one replica.
 
     Raises:

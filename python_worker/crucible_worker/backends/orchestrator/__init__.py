@@ -3,15 +3,15 @@
 from crucible_worker.backends.orchestrator.backend import OrchestratorBackend
 from crucible_worker.backends.orchestrator.caller import Caller, chosen
 from crucible_worker.backends.orchestrator.model import RemoteOrchestratorModel
-from crucible_worker.backends.orchestrator.session import ClosedEpisode, PendingQuestion, Session, Withdrawn
+from crucible_worker.backends.orchestrator.session import CallerSession, ClosedEpisode, PendingQuestion, Withdrawn
 
 __all__ = [
     "Caller",
+    "CallerSession",
     "ClosedEpisode",
     "OrchestratorBackend",
     "PendingQuestion",
     "RemoteOrchestratorModel",
-    "Session",
     "Withdrawn",
     "chosen",
 ]

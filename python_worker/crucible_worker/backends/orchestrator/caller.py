@@ -17,7 +17,7 @@ from crucible_bridge.types import (
 )
 from crucible_worker.backends.base import MAX_MESSAGES, MAX_TEXT_BYTES, Model, exceeds
 from crucible_worker.backends.orchestrator.model import RemoteOrchestratorModel
-from crucible_worker.backends.orchestrator.session import Session
+from crucible_worker.backends.orchestrator.session import CallerSession
 
 __all__ = ["Caller", "chosen"]
 
@@ -27,7 +27,7 @@ class Caller:
 
     def __init__(
         self,
-        session: Session,
+        session: CallerSession,
         *,
         model: RemoteOrchestratorModel | None = None,
         graders: Sequence[str] = (),

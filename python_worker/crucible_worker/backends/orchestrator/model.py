@@ -27,7 +27,7 @@ from crucible_bridge.types import (
     SamplingParams,
 )
 from crucible_worker.backends.base import MAX_TEXT_BYTES, UNKNOWN_TOKEN, Capability, Model, exceeds
-from crucible_worker.backends.orchestrator.session import Session
+from crucible_worker.backends.orchestrator.session import CallerSession
 
 __all__ = ["RemoteOrchestratorModel"]
 
@@ -43,7 +43,7 @@ _CAPABILITIES = {
 class RemoteOrchestratorModel(Model):
     """The model at the other end of a session."""
 
-    def __init__(self, name: str, calls: frozenset[OrchestratorCall], session: Session) -> None:
+    def __init__(self, name: str, calls: frozenset[OrchestratorCall], session: CallerSession) -> None:
         """Send questions to a session.
 
         Args:

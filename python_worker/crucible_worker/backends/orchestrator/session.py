@@ -18,7 +18,7 @@ from crucible_bridge.problems import shorten
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Answer, Problem, Question
 
-__all__ = ["MAX_REASON_BYTES", "ClosedEpisode", "PendingQuestion", "Session", "Withdrawn"]
+__all__ = ["MAX_REASON_BYTES", "CallerSession", "ClosedEpisode", "PendingQuestion", "Withdrawn"]
 
 MAX_REASON_BYTES = 64
 """Longest reason of an orchestrator for having no answer; the rest is truncated."""
@@ -46,7 +46,7 @@ class ClosedEpisode:
     id: int
 
 
-class Session:
+class CallerSession:
     """One connection of an orchestrator; belongs to one event loop."""
 
     def __init__(self, window: int) -> None:

@@ -15,7 +15,7 @@ from crucible_bridge.types import BackendInfo, ModelRef, TinkerModel
 from crucible_worker.backends.base import Backend
 from crucible_worker.backends.tinker.model import ServedModel
 from crucible_worker.backends.tinker.services import DEFAULT, TinkerService, default_service
-from crucible_worker.backends.tinker.session import Session, missing
+from crucible_worker.backends.tinker.session import TinkerSession, missing
 from crucible_worker.backends.tinker.tokenizer import TextHost, Tokenizers
 from crucible_worker.util.limits import WorkerLimits
 
@@ -49,7 +49,7 @@ class TinkerBackend(Backend):
         known = {service.name: service for service in services}
         known.setdefault(DEFAULT, default_service(environment))
         self._configured = bool(services)
-        self._sessions = {name: Session(service, library, environment) for name, service in known.items()}
+        self._sessions = {name: TinkerSession(service, library, environment) for name, service in known.items()}
         self._tokenizers = TextHost(limits) if tokenizers is None else tokenizers
         self._models: OrderedDict[TinkerModel, ServedModel] = OrderedDict()
 

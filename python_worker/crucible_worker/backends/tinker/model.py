@@ -17,7 +17,7 @@ from crucible_worker.backends.base import MAX_TEXT_BYTES, Capability, Model, exc
 from crucible_worker.backends.distributions import Measured, Wanted
 from crucible_worker.backends.openai.failures import final
 from crucible_worker.backends.tinker.requests import check_target_rows, check_targets, each_seeded, pairs_of, tokens_of
-from crucible_worker.backends.tinker.session import Session
+from crucible_worker.backends.tinker.session import TinkerSession
 from crucible_worker.backends.tinker.shared import Shared, in_thread
 from crucible_worker.backends.tinker.tokenizer import ServedTokenizer, Tokenizers
 from crucible_worker.util.reasoning import OPENING_TOKENS, opening_of_prompt, parted
@@ -37,7 +37,7 @@ _SAMPLING = frozenset(Capability) - _TRAINING
 class ServedModel(Model):
     """A model of a Tinker service: weights that sample, a training state that answers forward passes, or both."""
 
-    def __init__(self, session: Session, ref: TinkerModel, tokenizers: Tokenizers) -> None:
+    def __init__(self, session: TinkerSession, ref: TinkerModel, tokenizers: Tokenizers) -> None:
         self._session = session
         self._tokenizers = tokenizers
         self._ref = ref

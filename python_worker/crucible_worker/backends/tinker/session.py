@@ -20,7 +20,7 @@ from crucible_worker.util.background import retrieve_error
 if TYPE_CHECKING:
     from crucible_worker.backends.tinker.client import Service
 
-__all__ = ["CLOSE_SECONDS", "CONNECT_SECONDS", "Session", "missing"]
+__all__ = ["CLOSE_SECONDS", "CONNECT_SECONDS", "TinkerSession", "missing"]
 
 CONNECT_SECONDS = 60.0
 """Seconds until a session must be made; the library would try for five minutes."""
@@ -37,7 +37,7 @@ def missing() -> str:
     return "tinker not installed: install crucible-bridge[tinker]" if absent else ""
 
 
-class Session:
+class TinkerSession:
     """A service, and the session at it; making one sends nothing.
 
     Args:

@@ -15,10 +15,21 @@ import ray
 from ray.exceptions import ActorAlreadyExistsError, ActorUnavailableError, GetTimeoutError, RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from crucible_worker.cli.nodes.worker import STOP_SECONDS, NodeWorker, Served
+from crucible_worker.cli.nodes.worker import STOP_SECONDS, NodeWorker, WorkerEndpoint
 from crucible_worker.grading.fanout.address import endpoint_of
 
-__all__ = ["FLEET", "LOOK_SECONDS", "NAMESPACE", "Ended", "Fleet", "NodeState", "begin", "connect", "end", "states"]
+__all__ = [
+    "FLEET",
+    "LOOK_SECONDS",
+    "NAMESPACE",
+    "EndedNodes",
+    "NodeFleet",
+    "NodeState",
+    "begin",
+    "connect",
+    "end",
+    "states",
+]
 
 NAMESPACE, FLEET = "crucible-worker", "fleet"
 """Where the actors have their names, and the name of the one that has the others."""
@@ -47,7 +58,7 @@ class NodeState:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Ended:
+class EndedNodes:
     """What `end` has ended."""
 
     drained: int
@@ -56,7 +67,7 @@ class Ended:
     """Those of nodes that did not answer: their workers were not started, or are killed with their actors."""
 
 
-class Fleet:
+class NodeFleet:
     """Starts a worker on each node that has room for one.
 
     Args:
@@ -64,7 +75,7 @@ class Fleet:
         resources: what the actor of a worker takes: `num_cpus`, `num_gpus`.
     """
 
-    def __init__(self, served: Served, resources: Mapping[str, float]) -> None:
+    def __init__(self, served: WorkerEndpoint, resources: Mapping[str, float]) -> None:
         self._served, self._resources = served, resources
         self._endings: dict[str, str] = {}
         self._over = threading.Event()
@@ -120,11 +131,11 @@ def connect(address: str) -> None:
     ray.init(address=address, namespace=NAMESPACE, log_to_driver=False, logging_level=logging.ERROR)
 
 
-def begin(served: Served, resources: Mapping[str, float]) -> bool:
+def begin(served: WorkerEndpoint, resources: Mapping[str, float]) -> bool:
     """Start the actor that starts workers; False if there is one already."""
     if _found(FLEET) is not None:
         return False
-    fleet: Any = ray.remote(Fleet)
+    fleet: Any = ray.remote(NodeFleet)
     fleet = fleet.options(
         name=FLEET, namespace=NAMESPACE, lifetime="detached", num_cpus=0, max_restarts=-1, max_concurrency=4
     )
@@ -153,7 +164,7 @@ def states(seconds: float) -> Sequence[NodeState] | None:
     return [_state(node, asked.get(node["NodeID"]), resources, endings.get(node["NodeID"], "")) for node in nodes]
 
 
-def end() -> Ended | None:
+def end() -> EndedNodes | None:
     """Drain every worker, and end the actors; None if nothing was up.
 
     No wait is without a bound: an actor may wait for a processor that another program has, or its node be gone.
@@ -172,7 +183,7 @@ def end() -> Ended | None:
     for actor in actors:
         ray.kill(actor)
     drained = sum(asked in stopped for asked in stopping.values())
-    return Ended(drained=drained, killed=len(actors) - drained)
+    return EndedNodes(drained=drained, killed=len(actors) - drained)
 
 
 def lacking(node: Mapping[str, Any], resources: Mapping[str, float]) -> str:

@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
-__all__ = ["NodeWorker", "Served"]
+__all__ = ["NodeWorker", "WorkerEndpoint"]
 
 POLL_SECONDS = 0.1
 """Between two looks for the ready file."""
@@ -33,7 +33,7 @@ MAX_LINE_CHARS = 300
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Served:
+class WorkerEndpoint:
     """How the worker of a node is served."""
 
     journal: str = dataclasses.field(repr=False)
@@ -51,7 +51,7 @@ class NodeWorker:
         report: called with how the worker ended, before this actor dies.
     """
 
-    def __init__(self, served: Served, node_address: str, report: Callable[[str], object]) -> None:
+    def __init__(self, served: WorkerEndpoint, node_address: str, report: Callable[[str], object]) -> None:
         self._node_address = node_address
         self._report = report
         self._folder = tempfile.TemporaryDirectory(prefix="crucible-node-")
@@ -93,7 +93,7 @@ class NodeWorker:
             self._process.kill()
             return self._process.wait()
 
-    def _watch(self, served: Served) -> None:
+    def _watch(self, served: WorkerEndpoint) -> None:
         self._process = subprocess.Popen(
             _command(served, self._ready),
             env=_environment(served),
@@ -136,10 +136,10 @@ def _in_words(line: str) -> str:
     return " ".join(line.split())
 
 
-def _command(served: Served, ready: Path) -> Sequence[str]:
+def _command(served: WorkerEndpoint, ready: Path) -> Sequence[str]:
     bound = (sys.executable, "-P", "-m", "crucible_worker.children.bound", str(os.getpid()))
     return (*bound, sys.executable, "-P", "-m", "crucible_worker", "serve", f"--ready-file={ready}", *served.options)
 
 
-def _environment(served: Served) -> Mapping[str, str]:
+def _environment(served: WorkerEndpoint) -> Mapping[str, str]:
     return {**os.environ, "CRUCIBLE_JOURNAL": served.journal, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}

@@ -10,7 +10,7 @@ from crucible_bridge.errors import InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types.rows import LATER_SHAPES, SHAPES, TEMPLATE_COLUMNS, template_column
 
-__all__ = ["FIELD", "Column", "find_columns", "read_with", "record_of", "row_of", "whole_rows"]
+__all__ = ["FIELD", "ColumnPath", "find_columns", "read_with", "record_of", "row_of", "whole_rows"]
 
 FIELD = "dataset.hub.columns"
 """Where a request names columns."""
@@ -20,7 +20,7 @@ _METADATA = "metadata."
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class ColumnPath:
     """The path in a row to a value of a record."""
 
     key: str
@@ -31,7 +31,7 @@ class Column:
     """Names of the classes, if its numbers are class labels."""
 
 
-def find_columns(columns: Mapping[str, str], features: Mapping[str, Any]) -> list[Column]:
+def find_columns(columns: Mapping[str, str], features: Mapping[str, Any]) -> list[ColumnPath]:
     """Find the columns of a request in a data set.
 
     Args:
@@ -55,13 +55,13 @@ def find_columns(columns: Mapping[str, str], features: Mapping[str, Any]) -> lis
     return found
 
 
-def read_with(columns: Sequence[Column], features: Mapping[str, Any]) -> list[str]:
+def read_with(columns: Sequence[ColumnPath], features: Mapping[str, Any]) -> list[str]:
     """The columns to read: those that were found, and those without which their messages would be incomplete."""
     unnamed = [name for name in TEMPLATE_COLUMNS if name in features and _is_plain(features[name])]
     return list(dict.fromkeys([*(column.path[0] for column in columns), *unnamed]))
 
 
-def whole_rows(features: Mapping[str, Any]) -> list[Column] | None:
+def whole_rows(features: Mapping[str, Any]) -> list[ColumnPath] | None:
     """Every column that has a text form, if the rows have a shape that is recognized without a mapping.
 
     Rows with an input are not among them: their columns are used only if they have the names of the keys.
@@ -84,12 +84,12 @@ def _is_plain(feature: Any) -> bool:
     return hasattr(feature, "names") or (type(feature).__name__ == "Value" and "binary" not in feature.dtype)
 
 
-def row_of(row: Mapping[str, Any], columns: Sequence[Column]) -> dict[str, Any]:
+def row_of(row: Mapping[str, Any], columns: Sequence[ColumnPath]) -> dict[str, Any]:
     """A row of `whole_rows`, with the names of classes."""
     return {column.key: _named(row[column.key], column.labels) for column in columns}
 
 
-def _find(key: str, column: str, features: Mapping[str, Any]) -> Column:
+def _find(key: str, column: str, features: Mapping[str, Any]) -> ColumnPath:
     # The name of a column may contain a dot.
     parts = (column,) if column in features else tuple(column.split("."))
     found: Any = features
@@ -101,7 +101,7 @@ def _find(key: str, column: str, features: Mapping[str, Any]) -> Column:
         found = found[part]
     # For a list, the type of its items names the classes.
     found = getattr(found, "feature", found)
-    return Column(key=key, path=parts, labels=getattr(found, "names", None))
+    return ColumnPath(key=key, path=parts, labels=getattr(found, "names", None))
 
 
 def _names(features: Mapping[str, Any], prefix: str = "") -> list[str]:
@@ -111,7 +111,7 @@ def _names(features: Mapping[str, Any], prefix: str = "") -> list[str]:
     return names
 
 
-def record_of(row: Mapping[str, Any], columns: Sequence[Column]) -> dict[str, Any]:
+def record_of(row: Mapping[str, Any], columns: Sequence[ColumnPath]) -> dict[str, Any]:
     """The record of a row; the reader of records reports what is wrong with it.
 
     Classes are written by their names, except in a column of indices; null fields of messages are left out. Of

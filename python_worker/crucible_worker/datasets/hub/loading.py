@@ -11,7 +11,7 @@ from crucible_bridge.errors import FailedPrecondition, Unavailable
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import HubDataset, RowReader
 from crucible_bridge.types.columns import METADATA
-from crucible_worker.datasets.jsonl import Line
+from crucible_worker.datasets.jsonl import JsonLine
 from crucible_worker.datasets.row_process import rows_of, without_tokens
 
 __all__ = ["FIELD", "read_rows"]
@@ -31,7 +31,7 @@ _OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
 
 def read_rows(
     source: HubDataset, *, network: bool, limit: int | None, go_on: Callable[[], None]
-) -> Generator[Line, None, None]:
+) -> Generator[JsonLine, None, None]:
     """The rows of a data set, in order, numbered from 1, malformed ones included. Closing it ends the child.
 
     Args:

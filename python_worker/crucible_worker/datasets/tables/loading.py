@@ -9,7 +9,7 @@ from pathlib import Path
 from crucible_bridge.errors import FailedPrecondition, Unavailable
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import FileDataset, FileFormat, RowReader
-from crucible_worker.datasets.jsonl import Line
+from crucible_worker.datasets.jsonl import JsonLine
 from crucible_worker.datasets.row_process import rows_of, without_tokens
 
 __all__ = ["FIELD", "read_table"]
@@ -25,7 +25,7 @@ _ENVIRONMENT = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
 
 def read_table(
     path: Path, source: FileDataset, rows: RowReader, go_on: Callable[[], None]
-) -> Generator[Line, None, None]:
+) -> Generator[JsonLine, None, None]:
     """The rows of a file, in order, numbered from 1, malformed ones included. Closing it ends the child.
 
     Args:

@@ -85,7 +85,7 @@ def _separator(head: bytes, path: str) -> str:
 
 
 def _records(file: BinaryIO, separator: str) -> Iterator[list[str] | Fault]:
-    lines = _Lines(file)
+    lines = _BoundedLines(file)
     reader = csv.reader(lines, strict=True, delimiter=separator)
     number = 0
     while True:
@@ -125,7 +125,7 @@ def _header(record: list[str] | Fault | None) -> list[str]:
     return record
 
 
-class _Lines(Iterator[str]):
+class _BoundedLines(Iterator[str]):
     """Lines of a file, with a bound on those of one row."""
 
     def __init__(self, file: BinaryIO) -> None:

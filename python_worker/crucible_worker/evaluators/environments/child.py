@@ -24,7 +24,7 @@ from crucible_worker.evaluators.environments.episode import Asks
 from crucible_worker.evaluators.environments.group import Course, Tolerance
 from crucible_worker.evaluators.environments.own_loop import CLEANUP_SECONDS, SETTLE_SECONDS
 
-__all__ = ["EnvironmentChild", "Found", "Lost", "Order", "ended"]
+__all__ = ["EnvironmentChild", "GroupLost", "GroupOrder", "GroupReply", "ended"]
 
 
 _END_SECONDS = 5.0  # to wait for the exit status
@@ -38,12 +38,12 @@ def ended(status: int | None) -> str:
     return "ended" if status is None else f"ended ({ending_of(status)})"
 
 
-class Lost(Exception):
+class GroupLost(Exception):
     """The process of a group ended before it sent the group's result."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class GroupOrder:
     """An order for a group of rollouts."""
 
     sample: Sample
@@ -65,7 +65,7 @@ class Order:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class GroupReply:
     """The result of a group."""
 
     outcome: Outcome
@@ -87,7 +87,7 @@ class EnvironmentChild:
         self._channel, self._fork = channel, fork
         # Its messages so far are still read; other processes with its end of the socket are not waited for.
         fork.ended.add_done_callback(lambda _: channel.end_input())
-        self._result: asyncio.Future[Found] = asyncio.get_running_loop().create_future()
+        self._result: asyncio.Future[GroupReply] = asyncio.get_running_loop().create_future()
         self._over = asyncio.Event()
         self._asker: Asks
         self._answering: set[asyncio.Task[None]] = set()
@@ -98,7 +98,7 @@ class EnvironmentChild:
         """The process at the other end of a fork's socket."""
         return cls(await Channel.over(fork.end), fork)
 
-    def begin(self, order: Order, course: Course | None, asker: Asks) -> asyncio.Future[Found]:
+    def begin(self, order: GroupOrder, course: Course | None, asker: Asks) -> asyncio.Future[GroupReply]:
         """Let it make a group."""
         self.course, self._asker = None, asker
         self._result = asyncio.get_running_loop().create_future()
@@ -136,7 +136,7 @@ class EnvironmentChild:
         self._listening.cancel()
 
     async def _listen(self) -> None:
-        why: Exception = Lost("the process of its environments was ended by the worker")
+        why: Exception = GroupLost("the process of its environments was ended by the worker")
         try:
             while (body := await self._channel.receive(wire.MAX_FRAME_BYTES)) is not None:
                 self._heard(await unpack_foreign(body))
@@ -163,7 +163,7 @@ class EnvironmentChild:
             case "round":
                 self.course = wire.course_from_map(message["course"])
             case "found":
-                found = Found(outcome=wire.outcome_from_map(message["outcome"]), fallen=bool(message["fallen"]))
+                found = GroupReply(outcome=wire.outcome_from_map(message["outcome"]), fallen=bool(message["fallen"]))
                 if not self._result.done():
                     self._result.set_result(found)
             case "failed":
@@ -208,9 +208,9 @@ class EnvironmentChild:
     def _send(self, message: Mapping[str, Any]) -> None:
         self._channel.send(wire.order(message))
 
-    def _lost(self) -> Lost:
+    def _lost(self) -> GroupLost:
         how = ended(self._fork.ended.result()) if self._fork.ended.done() else "does not answer any more"
-        return Lost(f"the process of its environments {how}")
+        return GroupLost(f"the process of its environments {how}")
 
     def _fail(self, error: Exception) -> None:
         if not self._result.done():

@@ -11,7 +11,7 @@ from crucible_worker.children.frames import receive
 from crucible_worker.children.messages import check_containers, error_from_map, unpack
 from crucible_worker.children.process import ending_of
 from crucible_worker.evaluators.environments import entry_points, wire
-from crucible_worker.evaluators.environments.processes import Processes
+from crucible_worker.evaluators.environments.processes import EnvironmentProcesses
 from crucible_worker.evaluators.environments.starting import LOAD_SECONDS, start
 
 __all__ = ["Environments"]
@@ -51,9 +51,9 @@ class Environments:
             self.look(name)
         return self._known[name]
 
-    def processes(self, name: str) -> Processes:
+    def processes(self, name: str) -> EnvironmentProcesses:
         """Processes for an environment's groups of rollouts; none is started yet."""
-        return Processes(name, self._variables)
+        return EnvironmentProcesses(name, self._variables)
 
 
 def _asked(name: str, variables: Sequence[str]) -> Mapping[str, Any]:

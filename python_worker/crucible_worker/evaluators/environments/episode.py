@@ -31,7 +31,7 @@ __all__ = [
     "TRUNCATIONS",
     "Asker",
     "Asks",
-    "Caller",
+    "EnvironmentCaller",
     "Shown",
     "called_here",
     "finite",
@@ -57,7 +57,7 @@ _STOP = "stop/"
 _NOTHING = SampledSequence(text="", tokens=(), logprobs=())
 
 
-class Caller(Protocol):
+class EnvironmentCaller(Protocol):
     """Calls a function of an environment in the right thread, and waits for its result."""
 
     async def __call__(self, function: Callable[..., Any], /, *args: Any, **options: Any) -> Any:
@@ -130,7 +130,9 @@ async def called_here(function: Callable[..., Any], /, *args: Any, **options: An
     return await given if inspect.isawaitable(given) else given
 
 
-async def play(env: Env, call: Caller, asker: Asks, *, seed: Callable[[int], int], max_turns: int) -> Rollout:
+async def play(
+    env: Env, call: EnvironmentCaller, asker: Asks, *, seed: Callable[[int], int], max_turns: int
+) -> Rollout:
     """Let a model act in an environment.
 
     An episode is ended after `max_turns`, when a limit of the environment is reached, and when an

@@ -26,7 +26,7 @@ from crucible_worker.evaluators.environments.base import Env, GroupBuilder, Roll
 from crucible_worker.evaluators.environments.episode import (
     MAX_NAME_CHARS,
     Asks,
-    Caller,
+    EnvironmentCaller,
     finite,
     numbers_of,
     play,
@@ -180,7 +180,7 @@ class Course:
 
 async def run(
     make: Callable[[], GroupBuilder],
-    call: Caller,
+    call: EnvironmentCaller,
     asker: Asks,
     tolerance: Tolerance,
     *,
@@ -223,7 +223,7 @@ async def run(
 async def _played(
     builder: GroupBuilder,
     course: Course,
-    call: Caller,
+    call: EnvironmentCaller,
     asker: Asks,
     tolerance: Tolerance,
     failures: collections.Counter[str],
@@ -292,7 +292,7 @@ def _of_group(failed: Mapping[int, Failure], stood: int, size: int, floor: int) 
 async def _round(
     todo: Sequence[int],
     envs: dict[int, Env],
-    call: Caller,
+    call: EnvironmentCaller,
     asker: Asks,
     seed: int,
     round_: int,

@@ -23,11 +23,11 @@ from crucible_worker.evaluators.environments.group import Ungraded
 from crucible_worker.evaluators.graded import problem_of_grade
 from crucible_worker.grading.base import Grade, Grader, with_labels
 
-__all__ = ["Problem", "Rules"]
+__all__ = ["Problem", "RewardRules"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Rules:
+class RewardRules:
     """The rules of an answer's reward."""
 
     grader: Grader
@@ -46,7 +46,7 @@ class Problem:
 
     sample: Sample
     """The question and the right answers."""
-    rules: Rules
+    rules: RewardRules
     """The rules of an answer's reward."""
     size: int
     """Rollouts of the group."""

@@ -17,16 +17,16 @@ from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_worker.children.forks import Forks, NotForked
 from crucible_worker.evaluators.environments import entry_points
-from crucible_worker.evaluators.environments.child import EnvironmentChild, Found, Lost, Order, ended
+from crucible_worker.evaluators.environments.child import EnvironmentChild, GroupLost, GroupOrder, GroupReply, ended
 from crucible_worker.evaluators.environments.episode import Asks
 from crucible_worker.evaluators.environments.group import Course, Failure, Group
 from crucible_worker.evaluators.environments.records import outcome_of
 from crucible_worker.evaluators.environments.starting import LOAD_SECONDS, start
 
-__all__ = ["Processes"]
+__all__ = ["EnvironmentProcesses"]
 
 
-class Processes:
+class EnvironmentProcesses:
     """The processes of an environment; belongs to one event loop.
 
     Args:
@@ -44,7 +44,7 @@ class Processes:
         self._finishing: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    async def make(self, order: Order, asker: Asks) -> Found:
+    async def make(self, order: GroupOrder, asker: Asks) -> GroupReply:
         """Let a process make a group of rollouts; if it ends meanwhile, another one, as far as the tolerance allows.
 
         Raises:
@@ -55,7 +55,7 @@ class Processes:
             child = await self._child()
             try:
                 return await self._made(child, order, course, asker)
-            except Lost as lost:
+            except GroupLost as lost:
                 why = Failure(kind=Reason.ENVIRONMENT_ENDED, message=str(lost), retryable=True)
             if child.used and child.course is None:
                 # It may have ended before it received this group.
@@ -63,7 +63,7 @@ class Processes:
             begun = Course(retries=order.tolerance.max_retries) if course is None else course
             following = begun.of(why) if child.course is None else child.course.lost(why, order.tolerance)
             if isinstance(following, Group):
-                return Found(outcome=outcome_of(following, intermediates=False), fallen=True)
+                return GroupReply(outcome=outcome_of(following, intermediates=False), fallen=True)
             course = following
 
     async def get_ready(self) -> None:
@@ -81,7 +81,7 @@ class Processes:
         self._idle.clear()
         self._close_forks()
 
-    async def _made(self, child: EnvironmentChild, order: Order, course: Course | None, asker: Asks) -> Found:
+    async def _made(self, child: EnvironmentChild, order: GroupOrder, course: Course | None, asker: Asks) -> GroupReply:
         self._busy.add(child)
         result = child.begin(order, course, asker)
         try:

@@ -15,7 +15,7 @@ from crucible_worker.util.below_roots import LeadsOut, find_below
 
 __all__ = [
     "MAX_NAME_CHARS",
-    "Allowed",
+    "InspectAllowlist",
     "TaskName",
     "missing_extra",
     "nothing_allowed",
@@ -63,7 +63,7 @@ def parse_task(text: str) -> TaskName:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Allowed:
+class InspectAllowlist:
     """The tasks that the operator allows; belongs to the event loop that uses it first."""
 
     roots: tuple[Path, ...] = ()

@@ -17,7 +17,7 @@ from crucible_worker.backends.base import Model
 from crucible_worker.backends.metering import known_sum
 from crucible_worker.rendering import Finished, answer_of, ask
 
-__all__ = ["MODEL", "Answers"]
+__all__ = ["MODEL", "TaskResponder"]
 
 MODEL = "model"
 """A task's name for the evaluated model."""
@@ -27,7 +27,7 @@ _SEEDS = 1 << 63
 """Seeds that models take, from 0; those of Inspect may be negative."""
 
 
-class Answers:
+class TaskResponder:
     """Answers the questions of one task.
 
     Args:

@@ -33,13 +33,13 @@ from crucible_worker.evaluators.answering import KEEP_THINKING, REMOVE_THINKING
 from crucible_worker.evaluators.base import NAMED, Bound, Outcome, SampleContext, model_path
 from crucible_worker.evaluators.declared import BaseEvaluator
 from crucible_worker.evaluators.inspect.allowed import (
-    Allowed,
+    InspectAllowlist,
     TaskName,
     missing_extra,
     nothing_allowed,
     parse_task,
 )
-from crucible_worker.evaluators.inspect.answers import MODEL, Answers
+from crucible_worker.evaluators.inspect.answers import MODEL, TaskResponder
 from crucible_worker.evaluators.inspect.found import not_run, outcome_of, task_metrics
 from crucible_worker.evaluators.inspect.logs import LogKeeper
 from crucible_worker.evaluators.inspect.process import run_in_process
@@ -111,7 +111,7 @@ class Inspect(
     judge_max_tokens: JudgeTokens = DEFAULT_JUDGE_TOKENS
     judge_renderer: JudgeRenderer = "auto"
 
-    inspect: Handed[Allowed | None] = None
+    inspect: Handed[InspectAllowlist | None] = None
     """The tasks that may be run. None if none may."""
     models: Handed[Mapping[str, ModelRef]] = dataclasses.field(default_factory=dict)
     """Further models of the request, by their roles and names in tasks."""
@@ -197,7 +197,7 @@ class Inspect(
         """
         allowed, name = _check_allowed(self.inspect), _name_of(sample)
         keeper = self._keeper(context, name, sample)
-        answers = Answers(
+        answers = TaskResponder(
             {MODEL: context.model, **context.auxiliary_models},
             {MODEL: self.renderer, **dict.fromkeys(context.auxiliary_models, self.judge_renderer)},
             seed=context.seed,
@@ -316,7 +316,7 @@ def _over(bound: Bound) -> BackendError:
     return BackendError(bound.problem.message, reason=bound.problem.reason, retryable=bound.problem.retryable)
 
 
-def _check_allowed(allowed: Allowed | None) -> Allowed:
+def _check_allowed(allowed: InspectAllowlist | None) -> InspectAllowlist:
     if allowed is None:
         raise nothing_allowed()
     return allowed

@@ -12,7 +12,7 @@ from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Metrics, Problem, SampleResult, Verdict
 from crucible_worker.evaluators.answering import TRUNCATED_REASONING
 from crucible_worker.evaluators.base import Outcome
-from crucible_worker.evaluators.inspect.answers import Answers
+from crucible_worker.evaluators.inspect.answers import TaskResponder
 
 __all__ = ["COUNTS", "MAX_METRICS", "not_run", "outcome_of", "task_metrics"]
 
@@ -29,7 +29,7 @@ _MAX_PART_BYTES = 200
 def outcome_of(
     label: str,
     message: Mapping[str, Any],
-    answers: Answers,
+    answers: TaskResponder,
     *,
     stopped: Problem | None = None,
     log: Mapping[str, str] | None = None,
@@ -156,7 +156,7 @@ def _part(text: str) -> str:
     return shorten(text.replace("/", "."), _MAX_PART_BYTES) or "unnamed"
 
 
-def _problem(message: Mapping[str, Any], headline: str, score: float | None, answers: Answers) -> Problem | None:
+def _problem(message: Mapping[str, Any], headline: str, score: float | None, answers: TaskResponder) -> Problem | None:
     if message["errored"] and message["errored"] >= message["samples"]:
         text = f"every sample of the task failed, the first with: {message['first_error']}"
         first = answers.first_problem

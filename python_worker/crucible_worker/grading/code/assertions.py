@@ -17,7 +17,7 @@ from typing import Any
 from crucible_worker.grading.code.inside.values import NotPlain, encode
 from crucible_worker.grading.code.missing_helpers import helpers_of
 
-__all__ = ["BadTests", "Call", "Plain", "Proxied", "read_assertions", "with_body"]
+__all__ = ["AssertedCall", "BadTests", "Plain", "Proxied", "read_assertions", "with_body"]
 
 
 _BUILTINS = frozenset(dir(builtins))
@@ -30,7 +30,7 @@ class BadTests(Exception):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class AssertedCall:
     """A call with a known value."""
 
     function: str
@@ -49,7 +49,7 @@ class Call:
 class Plain:
     """Assertions that are calls."""
 
-    calls: Sequence[Call]
+    calls: Sequence[AssertedCall]
     """In order."""
 
     @property
@@ -101,7 +101,7 @@ def read_assertions(source: str, prefix: str = "") -> Plain | Proxied:
     return Plain(calls=calls)
 
 
-def _plain_calls(module: ast.Module) -> Iterator[Call]:
+def _plain_calls(module: ast.Module) -> Iterator[AssertedCall]:
     checks: dict[str, ast.FunctionDef] = {}
     for statement in module.body:
         match statement:
@@ -126,7 +126,7 @@ def _one_parameter(function: ast.FunctionDef) -> bool:
     return len(given.args) == 1 and not (given.posonlyargs or given.vararg or given.kwonlyargs or given.kwarg)
 
 
-def _checked(check: ast.FunctionDef, function: str) -> Iterator[Call]:
+def _checked(check: ast.FunctionDef, function: str) -> Iterator[AssertedCall]:
     parameter = check.args.args[0].arg
     for statement in check.body:
         match statement:
@@ -141,7 +141,7 @@ def _checked(check: ast.FunctionDef, function: str) -> Iterator[Call]:
                 raise _NotPlainTest
 
 
-def _call(statement: ast.Assert) -> Iterator[Call]:
+def _call(statement: ast.Assert) -> Iterator[AssertedCall]:
     match statement.test:
         case ast.Constant(value=value) if value:
             return  # not a test: it makes no call
@@ -157,7 +157,7 @@ def _call(statement: ast.Assert) -> Iterator[Call]:
     if None in named:
         raise _NotPlainTest
     try:
-        yield Call(
+        yield AssertedCall(
             function=call.func.id,
             arguments=[encode(_literal(argument)) for argument in call.args],
             named=encode(named),

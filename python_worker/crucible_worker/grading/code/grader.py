@@ -36,7 +36,7 @@ from crucible_worker.grading.code.extract import NO_PROGRAM, program_of
 from crucible_worker.grading.code.images import CodeImage
 from crucible_worker.grading.code.input_output import read_call, read_input_output
 from crucible_worker.grading.code.inside.values import SOLUTION
-from crucible_worker.grading.code.judging import Expected, Finding, Ready, run_test
+from crucible_worker.grading.code.judging import CaseResult, Expected, Ready, run_test
 from crucible_worker.grading.code.modules import with_modules
 from crucible_worker.grading.code.places import Place, Places
 from crucible_worker.grading.code.reading import check_prefix, read_apart
@@ -208,12 +208,12 @@ def metrics_of(problems: Sequence[ProblemCounts], ks: Sequence[int]) -> Metrics:
     return pass_at_k(samples, np.array([problem.correct for problem in problems]), ks)
 
 
-async def _findings(place: Place, program: str, tests: Sequence[Ready], limits: CodeLimits) -> list[Finding]:
-    findings: list[Finding] = []
+async def _findings(place: Place, program: str, tests: Sequence[Ready], limits: CodeLimits) -> list[CaseResult]:
+    findings: list[CaseResult] = []
     timeouts = 0
     for test in tests:
         if timeouts == MAX_TIMEOUTS:
-            findings.append(Finding(passed=False, reason="not run: the program took too long before"))
+            findings.append(CaseResult(passed=False, reason="not run: the program took too long before"))
             continue
         findings.append(await run_test(place, program, test, limits))
         if findings[-1].passed is None:
@@ -265,7 +265,7 @@ def _graded(
     program: str,
     extraction: str,
     tests: Sequence[Ready],
-    findings: Sequence[Finding],
+    findings: Sequence[CaseResult],
     duration_ns: int,
 ) -> Grade:
     passed = sum(finding.passed is True for finding in findings)

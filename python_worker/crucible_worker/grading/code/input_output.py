@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from crucible_bridge.types import CallTest, InputOutputTests, StdioTest
-from crucible_worker.grading.code.assertions import BadTests, Call
+from crucible_worker.grading.code.assertions import AssertedCall, BadTests
 from crucible_worker.grading.code.inside.values import NotPlain, encode
 from crucible_worker.grading.code.judging import Expected
 from crucible_worker.util.parsing import uncollected
@@ -48,7 +48,7 @@ def read_call(test: CallTest) -> Expected:
     return Expected(call=_call_of(test.function, arguments, value))
 
 
-def _call_of(function: str, arguments: Sequence[Any], value: Any) -> Call:
+def _call_of(function: str, arguments: Sequence[Any], value: Any) -> AssertedCall:
     """A call with JSON values, and its expected value.
 
     Raises:
@@ -58,7 +58,7 @@ def _call_of(function: str, arguments: Sequence[Any], value: Any) -> Call:
         written = [encode(argument) for argument in arguments]
     except NotPlain as error:
         raise BadTests(f"the arguments of {function} cannot be passed: {error}") from None
-    return Call(function=function, arguments=written, named={"d": []}, expected=value, line=1)
+    return AssertedCall(function=function, arguments=written, named={"d": []}, expected=value, line=1)
 
 
 def read_input_output(test: InputOutputTests, most: int) -> Sequence[StdioTest | Expected]:

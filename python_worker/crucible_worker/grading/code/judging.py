@@ -14,16 +14,16 @@ from typing import Any
 
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import CodeLimits, StdioTest
-from crucible_worker.grading.code.assertions import Call, Plain, Proxied
+from crucible_worker.grading.code.assertions import AssertedCall, Plain, Proxied
 from crucible_worker.grading.code.compare import equals, equals_json
 from crucible_worker.grading.code.inside.frames import SIZED, most_bytes
 from crucible_worker.grading.code.inside.values import asking
 from crucible_worker.grading.code.output import LINES, difference
 from crucible_worker.grading.code.places import Place
-from crucible_worker.grading.code.sandbox import LARGE_BYTES, Bounds, Channel
+from crucible_worker.grading.code.sandbox import LARGE_BYTES, SandboxChannel, SandboxLimits
 from crucible_worker.util.faults import shortages
 
-__all__ = ["Expected", "Finding", "run_test"]
+__all__ = ["CaseResult", "Expected", "run_test"]
 
 _MEBIBYTE = 1024 * 1024
 _TESTS_BYTES = 4 * _MEBIBYTE  # of a call that tests make, if no returned value can be larger
@@ -45,7 +45,7 @@ _TOO_LONG = "took longer than {:,} ms"
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class CaseResult:
     """The result of one test."""
 
     passed: bool | None
@@ -64,7 +64,7 @@ class Finding:
 class Expected:
     """A call and its expected JSON value."""
 
-    call: Call
+    call: AssertedCall
     """The call."""
     in_solution: bool = False
     """Whether the function may be a method of the program's class `Solution`."""
@@ -75,7 +75,7 @@ class Expected:
 Ready = Plain | Proxied | StdioTest | Expected
 """A test, read."""
 
-PASSED = Finding(passed=True)
+PASSED = CaseResult(passed=True)
 
 
 class _Fails(Exception):
@@ -83,7 +83,7 @@ class _Fails(Exception):
 
 
 class _TooDeep(_Fails):
-    """The program does not load, as `Finding.too_deep` says."""
+    """The program does not load, as `CaseResult.too_deep` says."""
 
 
 class _OutOfMemory(Exception):
@@ -91,14 +91,14 @@ class _OutOfMemory(Exception):
 
 
 @dataclasses.dataclass(slots=True)
-class _Turn:
+class _ComputeTurn:
     """Which side computes now, the program or its tests."""
 
     of_tests: bool = False
     """The tests compute, and do not wait for the program."""
 
 
-async def run_test(place: Place, program: str, test: Ready, limits: CodeLimits) -> Finding:
+async def run_test(place: Place, program: str, test: Ready, limits: CodeLimits) -> CaseResult:
     """Run a program against one test.
 
     Args:
@@ -118,11 +118,13 @@ async def run_test(place: Place, program: str, test: Ready, limits: CodeLimits) 
             finding = await _attempt(place, program, test, limits)
         if finding.passed or not place.lost:
             return finding
-    return Finding(passed=None, problem=Reason.SANDBOX_LOST, reason="the sandbox ended before the program did, twice")
+    return CaseResult(
+        passed=None, problem=Reason.SANDBOX_LOST, reason="the sandbox ended before the program did, twice"
+    )
 
 
-async def _attempt(place: Place, program: str, test: Ready, limits: CodeLimits) -> Finding:
-    turn = _Turn()
+async def _attempt(place: Place, program: str, test: Ready, limits: CodeLimits) -> CaseResult:
+    turn = _ComputeTurn()
     match test:
         case Plain(calls=calls):
             judged = _calls(place, program, calls, limits, equals)
@@ -139,25 +141,25 @@ async def _attempt(place: Place, program: str, test: Ready, limits: CodeLimits) 
     except TimeoutError:
         place.condemn()
         if turn.of_tests and isinstance(test, Proxied) and await _hang(place, test, limits):
-            return Finding(passed=None, reason=f"the tests take longer than {limits.timeout_ms:,} ms by themselves")
-        return Finding(passed=False, reason=_TOO_LONG.format(limits.timeout_ms), timed_out=True)
+            return CaseResult(passed=None, reason=f"the tests take longer than {limits.timeout_ms:,} ms by themselves")
+        return CaseResult(passed=False, reason=_TOO_LONG.format(limits.timeout_ms), timed_out=True)
     except _OutOfMemory as error:
         if isinstance(test, Proxied) and await _hang(place, test, limits):
-            return Finding(passed=None, reason="the tests take more memory than they have, by themselves")
-        return Finding(passed=False, reason=str(error))
+            return CaseResult(passed=None, reason="the tests take more memory than they have, by themselves")
+        return CaseResult(passed=False, reason=str(error))
     except _Fails as failed:
-        return Finding(passed=False, reason=str(failed), too_deep=isinstance(failed, _TooDeep))
+        return CaseResult(passed=False, reason=str(failed), too_deep=isinstance(failed, _TooDeep))
 
 
 async def _calls(
     place: Place,
     program: str,
-    calls: Sequence[Call],
+    calls: Sequence[AssertedCall],
     limits: CodeLimits,
     same: Callable[[Any, Any], bool],
     *,
     solution: bool = False,
-) -> Finding:
+) -> CaseResult:
     async with place.running("program", _bounds(limits)) as channel:
         talk = _Talk(place, channel, limits)
         talk.begin(program)
@@ -177,14 +179,14 @@ def _equals_json_or_element(written: Any, expected: Any) -> bool:
     return equals_json(written, expected) or equals_json(written, expected[0])
 
 
-async def _compared(channel: Channel, same: Callable[[Any, Any], bool], written: Any, expected: Any) -> bool:
+async def _compared(channel: SandboxChannel, same: Callable[[Any, Any], bool], written: Any, expected: Any) -> bool:
     try:
         return await asyncio.to_thread(same, written, expected) if channel.large else same(written, expected)
     except (ValueError, ArithmeticError, RecursionError):
         return False  # never written by the interpreter of an honest program
 
 
-async def _proxied(place: Place, program: str, test: Proxied, limits: CodeLimits, turn: _Turn) -> Finding:
+async def _proxied(place: Place, program: str, test: Proxied, limits: CodeLimits, turn: _ComputeTurn) -> CaseResult:
     async with (
         place.running("program", _bounds(limits)) as to_program,
         place.running("tests", _tests_bounds(limits)) as to_tests,
@@ -200,10 +202,10 @@ async def _proxied(place: Place, program: str, test: Proxied, limits: CodeLimits
                 told = await _received(to_tests, most)
             except ValueError:
                 reason = f"the tests make a call of more than {most:,} bytes"
-                return Finding(passed=None, problem=Reason.NOT_PASSABLE, reason=reason)
+                return CaseResult(passed=None, problem=Reason.NOT_PASSABLE, reason=reason)
             turn.of_tests = False
             if told is None or told.get("nonce") != nonce:
-                return Finding(
+                return CaseResult(
                     passed=None, problem=Reason.TESTS_FAILED, reason="the tests ended before they had finished"
                 )
             if "call" not in told:
@@ -242,11 +244,11 @@ def _order(test: Proxied) -> Mapping[str, Any]:
     return {"names": dict(test.classes), "helpers": sorted(test.helpers), "sources": list(test.sources)}
 
 
-def _verdict(told: Mapping[str, Any], asked: int) -> Finding:
+def _verdict(told: Mapping[str, Any], asked: int) -> CaseResult:
     if "unpassable" in told:
-        return Finding(passed=None, problem=Reason.NOT_PASSABLE, reason=told["unpassable"])
+        return CaseResult(passed=None, problem=Reason.NOT_PASSABLE, reason=told["unpassable"])
     if "bad" in told:
-        return Finding(passed=None, problem=Reason.BAD_TESTS, reason=told["bad"])
+        return CaseResult(passed=None, problem=Reason.BAD_TESTS, reason=told["bad"])
     if "failed" in told:
         where = f"line {told['line']} of the tests: " if told["line"] else ""
         what = told["failed"] if told["failed"] != "Failed" else ""
@@ -255,15 +257,15 @@ def _verdict(told: Mapping[str, Any], asked: int) -> Finding:
             raise _OutOfMemory(reason)
         if not asked:
             reason = f"the tests fail before they use anything of the program: {reason}"
-            return Finding(passed=None, problem=Reason.BAD_TESTS, reason=reason)
-        return Finding(passed=False, reason=reason)
+            return CaseResult(passed=None, problem=Reason.BAD_TESTS, reason=reason)
+        return CaseResult(passed=False, reason=reason)
     if not asked:
         reason = "the tests use nothing of the program: do they call check?"
-        return Finding(passed=None, problem=Reason.BAD_TESTS, reason=reason)
+        return CaseResult(passed=None, problem=Reason.BAD_TESTS, reason=reason)
     return PASSED
 
 
-async def _script(place: Place, program: str, test: StdioTest, limits: CodeLimits) -> Finding:
+async def _script(place: Place, program: str, test: StdioTest, limits: CodeLimits) -> CaseResult:
     ours, theirs = socket.socketpair()
     with ours, theirs, os.fdopen(os.memfd_create("stdin"), "w+b") as stdin:
         stdin.write(test.stdin.encode("utf-8", "surrogatepass"))
@@ -293,7 +295,7 @@ class _Ended(_Fails):
 class _Talk:
     """Messages to a program and its answers. The answers are not to be trusted: the program can write anything."""
 
-    def __init__(self, place: Place, channel: Channel, limits: CodeLimits) -> None:
+    def __init__(self, place: Place, channel: SandboxChannel, limits: CodeLimits) -> None:
         self._place, self._channel, self._limits = place, channel, limits
         self._nonce = secrets.token_hex(8)
 
@@ -345,7 +347,7 @@ class _Talk:
         return answer
 
 
-async def _received(channel: Channel, max_bytes: int) -> Mapping[str, Any] | None:
+async def _received(channel: SandboxChannel, max_bytes: int) -> Mapping[str, Any] | None:
     message = await channel.receive(max_bytes)
     return message if isinstance(message, dict) else None
 
@@ -377,12 +379,12 @@ def _exception(answer: Mapping[str, Any]) -> str:
     return ": ".join(said)[:_MAX_SHOWN]
 
 
-def _tests_bounds(limits: CodeLimits) -> Bounds:
+def _tests_bounds(limits: CodeLimits) -> SandboxLimits:
     return _bounds(dataclasses.replace(limits, memory_mb=max(limits.memory_mb, _TESTS_MEMORY_MB)))
 
 
-def _bounds(limits: CodeLimits) -> Bounds:
+def _bounds(limits: CodeLimits) -> SandboxLimits:
     # Threads of a program may use several cores; wall-clock time is what counts.
     cores = os.cpu_count() or 1
     seconds = cores * math.ceil(limits.timeout_ms / 1000) + 1
-    return Bounds(memory_bytes=limits.memory_mb * _MEBIBYTE, cpu_seconds=seconds)
+    return SandboxLimits(memory_bytes=limits.memory_mb * _MEBIBYTE, cpu_seconds=seconds)

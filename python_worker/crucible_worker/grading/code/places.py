@@ -20,7 +20,7 @@ from crucible_bridge.reasons import Reason
 from crucible_worker.grading.code.bubblewrap import Wall
 from crucible_worker.grading.code.has_images import HasImages
 from crucible_worker.grading.code.images import CodeImage
-from crucible_worker.grading.code.sandbox import Bounds, Channel, Left, Sandbox
+from crucible_worker.grading.code.sandbox import Left, Sandbox, SandboxChannel, SandboxLimits
 
 __all__ = ["MAX_PLACES", "Place", "Places", "default_places"]
 
@@ -72,7 +72,9 @@ class Place:
             raise _closed()
 
     @contextlib.asynccontextmanager
-    async def running(self, role: str, bounds: Bounds, streams: Sequence[int] = ()) -> AsyncIterator[Channel]:
+    async def running(
+        self, role: str, bounds: SandboxLimits, streams: Sequence[int] = ()
+    ) -> AsyncIterator[SandboxChannel]:
         """A run in its sandbox, see `Sandbox.run`; the channel is closed at the end, which a program may ignore.
 
         Raises:

@@ -12,7 +12,7 @@ import json
 from typing import Any
 
 from crucible_worker.children.once import Unanswered, answer_once, ask_once, bare_environment
-from crucible_worker.grading.code.assertions import BadTests, Call, Plain, Proxied, read_assertions, with_body
+from crucible_worker.grading.code.assertions import AssertedCall, BadTests, Plain, Proxied, read_assertions, with_body
 from crucible_worker.grading.code.inside.values import NotPlain, decode, encode
 
 __all__ = ["READ_SECONDS", "check_prefix", "read_apart"]
@@ -58,7 +58,7 @@ def _read_answer(said: bytes) -> Plain | Proxied:
     if "bad" in answer:
         raise BadTests(answer["bad"])
     if "calls" in answer:
-        calls = [Call(**{**call, "expected": decode(call["expected"])}) for call in answer["calls"]]
+        calls = [AssertedCall(**{**call, "expected": decode(call["expected"])}) for call in answer["calls"]]
         return Plain(calls=tuple(calls))
     return Proxied(sources=answer["sources"], classes=answer["classes"], helpers=frozenset(answer["helpers"]))
 
@@ -88,7 +88,7 @@ def _compiled(prefix: str) -> dict[str, str]:
     return {"bad": ""}
 
 
-def _fields(call: Call) -> dict[str, Any]:
+def _fields(call: AssertedCall) -> dict[str, Any]:
     return {field.name: getattr(call, field.name) for field in dataclasses.fields(call)}
 
 

@@ -13,14 +13,14 @@ import socket
 from collections.abc import Sequence
 from typing import Any, Self
 
-from crucible_worker.children.channel import Channel as Frames
+from crucible_worker.children.channel import SandboxChannel as Frames
 from crucible_worker.children.process import Process
 from crucible_worker.grading.code.bubblewrap import Wall, advice, no_sandbox, sources
 from crucible_worker.grading.code.inside.frames import MAX_ORDER_BYTES, READY, pack
 from crucible_worker.util.faults import SHORTAGES
 from crucible_worker.util.parsing import uncollected
 
-__all__ = ["LARGE_BYTES", "START_SECONDS", "Bounds", "Channel", "Left", "Sandbox"]
+__all__ = ["LARGE_BYTES", "START_SECONDS", "Left", "Sandbox", "SandboxChannel", "SandboxLimits"]
 
 START_SECONDS = 10.0
 """Time for a sandbox to be ready; it takes a tenth of a second on an idle machine."""
@@ -36,7 +36,7 @@ KILL_SECONDS = 2.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
+class SandboxLimits:
     """Limits of a run, which the kernel enforces."""
 
     memory_bytes: int
@@ -63,7 +63,7 @@ class Left:
         return f"was killed by {known.get(-self.code, f'signal {-self.code}')}"
 
 
-class Channel:
+class SandboxChannel:
     """The worker's end of a run's channel. The program writes what comes out of it; only its size is checked."""
 
     def __init__(self, channel: Frames) -> None:
@@ -155,7 +155,7 @@ class Sandbox:
         """Whether it can take an order."""
         return self._control.fileno() >= 0 and not self._busy
 
-    async def run(self, role: str, bounds: Bounds, streams: Sequence[int] = ()) -> Channel:
+    async def run(self, role: str, bounds: SandboxLimits, streams: Sequence[int] = ()) -> SandboxChannel:
         """Begin a run: one child, which communicates over the channel.
 
         Args:
@@ -172,7 +172,7 @@ class Sandbox:
             self._busy = True
             with contextlib.suppress(OSError):  # a zygote that is gone: the channel ends at once
                 self._control.sendmsg([order], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, fds)])
-        return await Channel.over(ours)
+        return await SandboxChannel.over(ours)
 
     async def settled(self, seconds: float = SETTLE_SECONDS) -> Left | None:
         """Wait for the end of the run; None if it has not ended by itself, or the zygote has gone."""

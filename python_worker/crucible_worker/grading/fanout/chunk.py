@@ -19,7 +19,7 @@ from crucible_bridge.types import CodeItem, CodeLimits, Grade, GradeItem, MathPo
 from crucible_worker.children.messages import decoded, encoded, error_from_map, error_to_map
 from crucible_worker.grading.code.images import CodeImage
 
-__all__ = ["Item", "Kind", "Order", "ProgramRules", "Rules", "grades_of", "order_from", "refusal", "reply", "sent"]
+__all__ = ["ChunkOrder", "Item", "Kind", "ProgramRules", "Rules", "grades_of", "order_from", "refusal", "reply", "sent"]
 
 Kind: TypeAlias = Literal["math", "text", "code"]
 """What is graded."""
@@ -40,7 +40,7 @@ Rules: TypeAlias = MathPolicy | ScoreOptions | ProgramRules
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
+class ChunkOrder:
     """A chunk to be graded."""
 
     kind: Kind
@@ -58,12 +58,12 @@ _REPLY = msgspec.msgpack.Decoder(tuple[list[_Row], dict[str, Any] | None])
 _row_of = operator.attrgetter(*_FIELDS)
 
 
-def sent(order: Order) -> bytes:
+def sent(order: ChunkOrder) -> bytes:
     """An order as it travels."""
     return pickle.dumps(order, protocol=pickle.HIGHEST_PROTOCOL)
 
 
-def order_from(body: bytes) -> Order:
+def order_from(body: bytes) -> ChunkOrder:
     """The order that `sent` was given. Only for a process of the cluster, which runs what its drivers send."""
     return pickle.loads(body)
 
@@ -78,7 +78,7 @@ def refusal(error: BridgeError) -> bytes:
     return encoded(([], error_to_map(error)))
 
 
-def grades_of(order: Order, body: bytes) -> list[Grade]:
+def grades_of(order: ChunkOrder, body: bytes) -> list[Grade]:
     """The grades in a reply, one for each item.
 
     Raises:

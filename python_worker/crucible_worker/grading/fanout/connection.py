@@ -18,7 +18,7 @@ from crucible_worker.children.messages import error_from_map, pack, unpack
 from crucible_worker.children.process import Process, ending_of
 from crucible_worker.grading.fanout.address import ray_variables
 
-__all__ = ["START_SECONDS", "Connection", "Lost"]
+__all__ = ["START_SECONDS", "ClusterConnection", "ClusterLost"]
 
 START_SECONDS = 60.0
 """Time for Ray to be imported, and for the cluster to answer."""
@@ -34,11 +34,11 @@ _ENVIRONMENT = {
 }
 
 
-class Lost(Exception):
+class ClusterLost(Exception):
     """The process ended before it answered."""
 
 
-class Connection:
+class ClusterConnection:
     """One connection to a cluster. Made by `open`."""
 
     def __init__(self, process: Process, channel: Channel) -> None:
@@ -51,7 +51,7 @@ class Connection:
         self._reader = asyncio.create_task(self._read(), name="fanout host")
 
     @classmethod
-    async def open(cls, address: str) -> Connection:
+    async def open(cls, address: str) -> ClusterConnection:
         """Start the process, and wait until it is connected.
 
         Raises:
@@ -95,7 +95,7 @@ class Connection:
             return pack({"id": identity, "op": "grade", "release": release, "body": body})
 
         if self.lost.done():
-            raise Lost
+            raise ClusterLost
         try:
             return await self._questions.ask(frame_of)
         except asyncio.CancelledError:
@@ -125,7 +125,7 @@ class Connection:
                 async with asyncio.timeout(LEAVE_SECONDS):
                     await self._process.ended()  # it ends by itself when the cluster is gone
             ending = ending_of(await self._process.end())
-            self._questions.fail_all(lambda: Lost(ending))
+            self._questions.fail_all(lambda: ClusterLost(ending))
 
     def _answer(self, message: dict[str, Any]) -> None:
         if (error := message.get("error")) is not None:

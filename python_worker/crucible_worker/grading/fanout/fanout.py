@@ -15,8 +15,8 @@ import structlog
 from crucible_bridge.errors import InternalError, Unavailable
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Grade, GradeItem, MathPolicy
-from crucible_worker.grading.fanout.chunk import Item, Kind, Order, Rules, grades_of, sent
-from crucible_worker.grading.fanout.connection import Connection, Lost
+from crucible_worker.grading.fanout.chunk import ChunkOrder, Item, Kind, Rules, grades_of, sent
+from crucible_worker.grading.fanout.connection import ClusterConnection, ClusterLost
 from crucible_worker.grading.fanout.release import release
 from crucible_worker.grading.kept_tasks import KeptTasks
 from crucible_worker.grading.pool import grading_closed
@@ -64,8 +64,8 @@ class Fanout:
         """Called with `warm` whenever it changes."""
         self._room = asyncio.Semaphore(max_chunks)
         self._gatherings: dict[tuple[Kind, Rules], _Gathering] = {}
-        self._connection: Connection | None = None
-        self._opening: asyncio.Task[Connection] | None = None
+        self._connection: ClusterConnection | None = None
+        self._opening: asyncio.Task[ClusterConnection] | None = None
         self._tasks = KeptTasks()
         self._closed = False
         self._log = structlog.get_logger("crucible_worker.grading")
@@ -104,7 +104,7 @@ class Fanout:
             return await self._gathered(kind, items, rules)
         least = PROGRAMS_LEAST if kind == "code" else CHUNK_LEAST
         size = min(max(-(-len(items) // max(1, self.cores)), least), CHUNK_MOST)
-        chunks = [Order(kind=kind, items=items[at : at + size], rules=rules) for at in range(0, len(items), size)]
+        chunks = [ChunkOrder(kind=kind, items=items[at : at + size], rules=rules) for at in range(0, len(items), size)]
         return [grade for grades in await self._all(chunks) for grade in grades]
 
     async def aclose(self) -> None:
@@ -118,7 +118,7 @@ class Fanout:
             await connection.aclose()
         await self._tasks.ended()
 
-    async def _all(self, chunks: Sequence[Order]) -> list[Sequence[Grade]]:
+    async def _all(self, chunks: Sequence[ChunkOrder]) -> list[Sequence[Grade]]:
         tasks = [asyncio.create_task(self._in_turn(chunk)) for chunk in chunks]
         try:
             return await asyncio.gather(*tasks)
@@ -126,7 +126,7 @@ class Fanout:
             for task in tasks:
                 task.cancel()
 
-    async def _in_turn(self, order: Order) -> Sequence[Grade]:
+    async def _in_turn(self, order: ChunkOrder) -> Sequence[Grade]:
         async with self._room:
             return await self._graded(order)
 
@@ -154,7 +154,7 @@ class Fanout:
             async with self._room:
                 await asyncio.sleep(GATHER_SECONDS)
                 self._leave(key, gathering)
-                return await self._graded(Order(kind=key[0], items=tuple(gathering.items), rules=key[1]))
+                return await self._graded(ChunkOrder(kind=key[0], items=tuple(gathering.items), rules=key[1]))
         finally:
             self._leave(key, gathering)
 
@@ -163,7 +163,7 @@ class Fanout:
         if self._gatherings.get(key) is gathering:
             del self._gatherings[key]
 
-    async def _graded(self, order: Order) -> Sequence[Grade]:
+    async def _graded(self, order: ChunkOrder) -> Sequence[Grade]:
         inline = len(order.items) <= _INLINE_ITEMS
         body = sent(order) if inline else await asyncio.to_thread(sent, order)
         if len(body) > CHUNK_BYTES and (half := len(order.items) // 2):
@@ -180,7 +180,7 @@ class Fanout:
             connection = await self._connected()
             try:
                 return await connection.ask(release(), body)
-            except Lost:
+            except ClusterLost:
                 if self._closed:
                     break
         if self._closed:
@@ -188,7 +188,7 @@ class Fanout:
         message = f"--fanout {self.address}: the connection to the cluster was lost {_ATTEMPTS} times"
         raise Unavailable(message, reason=Reason.FANOUT_UNREACHABLE)
 
-    async def _connected(self) -> Connection:
+    async def _connected(self) -> ClusterConnection:
         """The connection; callers that need one at the same time share an attempt to make it, and its error."""
         if self._closed:
             raise grading_closed()
@@ -204,20 +204,20 @@ class Fanout:
                 raise grading_closed() from None
             raise
 
-    async def _open(self) -> Connection:
+    async def _open(self) -> ClusterConnection:
         self._connection = None
         self._connection = connection = await self._opened()
         self._tasks.start(self._watched(connection))
         self.on_warm_change(True)
         return connection
 
-    async def _opened(self) -> Connection:
-        connection = await Connection.open(self.address)
+    async def _opened(self) -> ClusterConnection:
+        connection = await ClusterConnection.open(self.address)
         try:
-            order = Order(kind="math", items=(GradeItem(answer="x(x+1)", targets=("x^2+x",)),), rules=MathPolicy())
+            order = ChunkOrder(kind="math", items=(GradeItem(answer="x(x+1)", targets=("x^2+x",)),), rules=MathPolicy())
             async with asyncio.timeout(BEGIN_SECONDS):
                 grades_of(order, await connection.ask(release(), sent(order)))
-        except Lost as error:
+        except ClusterLost as error:
             message = f"--fanout {self.address}: the connection was lost at once ({error})"
             raise Unavailable(message, reason=Reason.FANOUT_UNREACHABLE) from error
         except BaseException as error:
@@ -235,7 +235,7 @@ class Fanout:
             reason=Reason.FANOUT_UNREACHABLE,
         )
 
-    async def _watched(self, connection: Connection) -> None:
+    async def _watched(self, connection: ClusterConnection) -> None:
         await asyncio.wait((connection.lost,))
         if not self._closed:
             self._log.warning("fanout_lost", address=self.address)

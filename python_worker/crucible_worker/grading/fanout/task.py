@@ -16,7 +16,7 @@ from crucible_bridge.reasons import Reason
 from crucible_bridge.types import CodeItem, Grade, GradeCodeRequest, GradeItem, MathPolicy, ScoreOptions
 from crucible_worker.grading.code.images import CodeImage
 from crucible_worker.grading.code.places import Places
-from crucible_worker.grading.fanout.chunk import Order, ProgramRules, order_from, refusal, reply
+from crucible_worker.grading.fanout.chunk import ChunkOrder, ProgramRules, order_from, refusal, reply
 from crucible_worker.grading.fanout.release import release as release_here
 from crucible_worker.grading.math.grader import MathGrader
 from crucible_worker.grading.pool import MIN_CHILDREN, GradingPool
@@ -60,7 +60,7 @@ class _Graders:
         self._math: MathGrader | None = None
         self._places: dict[CodeImage | None, Places] = {}
 
-    def grades(self, order: Order) -> Sequence[Grade]:
+    def grades(self, order: ChunkOrder) -> Sequence[Grade]:
         """Grade a chunk, in its order.
 
         Raises:

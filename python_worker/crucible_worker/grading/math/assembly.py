@@ -7,8 +7,8 @@ from fractions import Fraction
 
 from crucible_worker.grading.math.notation import NUMBER_SETS
 from crucible_worker.grading.math.tree import (
-    Call,
     Collection,
+    FunctionCall,
     Interval,
     Node,
     Number,
@@ -140,7 +140,7 @@ def system(rows: Sequence[Sequence[Node]]) -> Node:
     """The lines after a brace: statements, or values with their conditions."""
     if len(rows[0]) == 1:
         return Collection("list", tuple(row[0] for row in rows))
-    return Call("cases", tuple(Collection("tuple", tuple(row)) for row in rows))
+    return FunctionCall("cases", tuple(Collection("tuple", tuple(row)) for row in rows))
 
 
 def _is_proposition(node: Node) -> bool:
@@ -156,8 +156,8 @@ def _proposition(items: Sequence[Node], separators: Sequence[str]) -> Node:
         if separator == "disjunction":
             cases.append([])
         cases[-1].append(item)
-    parts = tuple(case[0] if len(case) == 1 else Call("conjunction", tuple(case)) for case in cases)
-    return parts[0] if len(parts) == 1 else Call("disjunction", parts)
+    parts = tuple(case[0] if len(case) == 1 else FunctionCall("conjunction", tuple(case)) for case in cases)
+    return parts[0] if len(parts) == 1 else FunctionCall("disjunction", parts)
 
 
 def _are_cases(items: Sequence[Node]) -> bool:

@@ -5,10 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from crucible_worker.grading.math.assembly import REALS, is_membership, listed, quotient, system
-from crucible_worker.grading.math.cursor import Cursor, Rules
+from crucible_worker.grading.math.cursor import Cursor, GrammarRules
 from crucible_worker.grading.math.expression import Expressions
 from crucible_worker.grading.math.phrases import node_of_words
-from crucible_worker.grading.math.tree import Call, Collection, Interval, Matrix, Node, Relation, SetOperation, Symbol
+from crucible_worker.grading.math.tree import (
+    Collection,
+    FunctionCall,
+    Interval,
+    Matrix,
+    Node,
+    Relation,
+    SetOperation,
+    Symbol,
+)
 from crucible_worker.grading.math.units import NO_UNIT_WORDS
 from crucible_worker.grading.math.walk import free_symbols
 
@@ -27,7 +36,7 @@ class Brackets:
 
     __slots__ = ("_expressions", "_rules")
 
-    def __init__(self, rules: Rules, expressions: Expressions) -> None:
+    def __init__(self, rules: GrammarRules, expressions: Expressions) -> None:
         self._rules = rules
         self._expressions = expressions
 
@@ -64,7 +73,7 @@ class Brackets:
         if kind == "choose" or kind == "over":
             cursor.at += 1
             below = self._rules.statement(cursor)
-            node = Call("binomial", (node, below)) if kind == "choose" else quotient(node, below)
+            node = FunctionCall("binomial", (node, below)) if kind == "choose" else quotient(node, below)
         elif kind == "|" or kind == "such":
             node = self._builder(cursor, items)
         cursor.bar = bar
@@ -150,7 +159,7 @@ class Brackets:
                 condition = SetOperation("intersection", (items[0], condition))
         if not domain and isinstance(condition, Relation | SetOperation) and _is_about(element, condition):
             return condition
-        return Call("set", (element, condition, *domain))
+        return FunctionCall("set", (element, condition, *domain))
 
     def absolute(self, cursor: Cursor) -> Node:
         """An absolute value."""
@@ -161,7 +170,7 @@ class Brackets:
         cursor.bar = bar
         cursor.expect("|")
         cursor.leave()
-        return Call("det" if isinstance(node, Matrix) else "abs", (node,))
+        return FunctionCall("det" if isinstance(node, Matrix) else "abs", (node,))
 
     def rounded(self, cursor: Cursor) -> Node:
         """Floor or ceiling."""
@@ -173,7 +182,7 @@ class Brackets:
         cursor.bar = bar
         cursor.expect(name + ")")
         cursor.leave()
-        return Call(name, (node,))
+        return FunctionCall(name, (node,))
 
     def angle_brackets(self, cursor: Cursor) -> Node:
         """A vector."""
@@ -210,7 +219,7 @@ class Brackets:
         if name in _CASES:
             return system(rows)
         matrix = Matrix(tuple(map(tuple, rows)))
-        return Call("det", (matrix,)) if name in ("vmatrix", "Vmatrix") else matrix
+        return FunctionCall("det", (matrix,)) if name in ("vmatrix", "Vmatrix") else matrix
 
     def _cells(self, cursor: Cursor, cases: bool) -> list[list[Node]]:
         kinds = cursor.kinds

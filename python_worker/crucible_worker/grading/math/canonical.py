@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable
 from fractions import Fraction
 
 from crucible_worker.grading.math.exact import Undefined, rational
-from crucible_worker.grading.math.tree import Call, Collection, Node, Number, Product, Relation, Sum
+from crucible_worker.grading.math.tree import Collection, FunctionCall, Node, Number, Product, Relation, Sum
 from crucible_worker.grading.math.walk import children
 
 __all__ = ["exact_key", "factors_of", "order_key", "rational_or_none"]
@@ -32,7 +32,7 @@ def order_key(node: Node) -> Hashable:
             return ("+", _sorted(itertools.chain.from_iterable(_parts(term, Sum) for term in terms)))
         case Product(factors):
             return ("*", _sorted(itertools.chain.from_iterable(_parts(factor, Product) for factor in factors)))
-        case Call(function, arguments) if function in _ANY_ORDER:
+        case FunctionCall(function, arguments) if function in _ANY_ORDER:
             return (function, _sorted(arguments))
         case _:
             parts = children(node)

@@ -12,7 +12,7 @@ import dataclasses
 import re
 
 from crucible_worker.grading.math.notation import spelled
-from crucible_worker.grading.math.outcome import Outcome, different, equal
+from crucible_worker.grading.math.outcome import MathOutcome, different, equal
 
 __all__ = ["MAX_FORMULA_CHARS", "compare_formulas", "has_number_inside", "other_capitals"]
 
@@ -88,7 +88,7 @@ def other_capitals(target: str, answer: str) -> bool:
     return target != answer and folded == answer.casefold() and folded not in _WORDS
 
 
-def compare_formulas(target: str, answer: str, *, ordered: bool) -> Outcome | None:
+def compare_formulas(target: str, answer: str, *, ordered: bool) -> MathOutcome | None:
     """Compare two formulas, reactions or lists of them; None if one is not a formula, or might be mathematics."""
     if max(len(target), len(answer)) > MAX_FORMULA_CHARS or _SPECIES.search(target) is None:
         return None

@@ -10,13 +10,13 @@ from crucible_bridge.types import Grade, GradeItem, Verdict
 from crucible_worker.grading.choice import choices_that_are, names_of
 from crucible_worker.grading.direct import exceeds
 
-__all__ = ["Question"]
+__all__ = ["ChoiceQuestion"]
 
 _METHOD = "choice"
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Question:
+class ChoiceQuestion:
     """The choices of the question."""
 
     choices: Sequence[str]
@@ -27,7 +27,7 @@ class Question:
     """Their letters and their labels."""
 
     @classmethod
-    def of(cls, targets: Sequence[str], choices: Sequence[str], labels: Sequence[str] = ()) -> Question | None:
+    def of(cls, targets: Sequence[str], choices: Sequence[str], labels: Sequence[str] = ()) -> ChoiceQuestion | None:
         """The question whose right choices are the targets; None if a target is none of the choices, or two of them."""
         if not choices or exceeds(choices):
             return None

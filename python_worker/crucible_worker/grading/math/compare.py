@@ -12,12 +12,12 @@ from crucible_worker.grading.math.compare_values import compare_values
 from crucible_worker.grading.math.conditions import at_points
 from crucible_worker.grading.math.durations import compare_durations
 from crucible_worker.grading.math.matching import match
-from crucible_worker.grading.math.outcome import Outcome, Scope, all_of, any_of, different, equal, unknown
+from crucible_worker.grading.math.outcome import MathOutcome, Scope, all_of, any_of, different, equal, unknown
 from crucible_worker.grading.math.tree import (
     Based,
-    Call,
     Collection,
     Constant,
+    FunctionCall,
     Interval,
     Matrix,
     Node,
@@ -34,11 +34,11 @@ from crucible_worker.grading.math.vectors import in_components
 
 __all__ = ["compare"]
 
-_NUMBERLESS = frozenset({Call, Sum})
-_VALUES = frozenset({Number, Constant, Sum, Product, Power, Call, Based, Quantity})
+_NUMBERLESS = frozenset({FunctionCall, Sum})
+_VALUES = frozenset({Number, Constant, Sum, Product, Power, FunctionCall, Based, Quantity})
 
 
-def compare(target: Node, answer: Node, scope: Scope) -> Outcome:
+def compare(target: Node, answer: Node, scope: Scope) -> MathOutcome:
     """Compare two trees: the target and the answer."""
     if not scope.spend():
         return unknown("too much to compare")
@@ -59,7 +59,7 @@ def compare(target: Node, answer: Node, scope: Scope) -> Outcome:
     return _compare_shapes(target, answer, scope)
 
 
-def _compare_shapes(target: Node, answer: Node, scope: Scope) -> Outcome:
+def _compare_shapes(target: Node, answer: Node, scope: Scope) -> MathOutcome:
     """Compare two nodes, neither of which is words, by their parts."""
     if scope.policy.vector_notations and (components := in_components(target, answer)) is not None:
         return scope.compare(*components, scope)
@@ -74,7 +74,7 @@ def _compare_shapes(target: Node, answer: Node, scope: Scope) -> Outcome:
     return compare_values(target, answer, scope)
 
 
-def _compare_text(target: Node, answer: Node, scope: Scope) -> Outcome:
+def _compare_text(target: Node, answer: Node, scope: Scope) -> MathOutcome:
     """Words, or an equation whose value is words; or the empty set, which an inequality without solutions describes."""
     for one, other in ((target, answer), (answer, target)):
         if is_empty_set(one) and isinstance(other, Relation) and is_real_set(other):
@@ -87,7 +87,7 @@ def _compare_text(target: Node, answer: Node, scope: Scope) -> Outcome:
     return compare_text(target, answer)
 
 
-def _compare_sets(target: Node, answer: Node, scope: Scope) -> Outcome | None:
+def _compare_sets(target: Node, answer: Node, scope: Scope) -> MathOutcome | None:
     outcome = compare_sets(target, answer, scope)
     if outcome is None or outcome.kind == "equal":
         return outcome
@@ -96,7 +96,7 @@ def _compare_sets(target: Node, answer: Node, scope: Scope) -> Outcome | None:
     return outcome
 
 
-def _compare_relations(target: Node, answer: Node, scope: Scope) -> Outcome:
+def _compare_relations(target: Node, answer: Node, scope: Scope) -> MathOutcome:
     """Two nodes at least one of which is a relation."""
     if isinstance(target, Relation) and isinstance(answer, Relation):
         return compare_relations(target, answer, scope)
@@ -123,7 +123,7 @@ def _are_relations(nodes: Sequence[Node]) -> bool:
     return all(isinstance(node, Relation) for node in nodes)
 
 
-def _compare_collections(target: Node, answer: Node, scope: Scope) -> Outcome:
+def _compare_collections(target: Node, answer: Node, scope: Scope) -> MathOutcome:
     """Two nodes at least one of which is several things."""
     if isinstance(target, Collection) and isinstance(answer, Collection):
         return compare_collections(target, answer, scope)
@@ -133,7 +133,7 @@ def _compare_collections(target: Node, answer: Node, scope: Scope) -> Outcome:
     return different("structure", "several things on one side only")
 
 
-def _compare_parts(target: Node, answer: Node, scope: Scope) -> Outcome:
+def _compare_parts(target: Node, answer: Node, scope: Scope) -> MathOutcome:
     """Intervals and unions of other things than real numbers, as written."""
     match target, answer:
         case Interval(), Interval():
@@ -148,23 +148,23 @@ def _compare_parts(target: Node, answer: Node, scope: Scope) -> Outcome:
     return different("structure", "sets of another form")
 
 
-def _compare_residues(target: Node, answer: Node, scope: Scope) -> Outcome | None:
+def _compare_residues(target: Node, answer: Node, scope: Scope) -> MathOutcome | None:
     """Values by a modulus: two moduli must be equal, a modulus on one side only is accepted."""
     match target, answer:
-        case Call("mod" | "residue", (value, modulus)), Call("mod" | "residue", (said, other)):
-            left, right = (Call("mod", (part, modulus)) for part in (value, said))
+        case FunctionCall("mod" | "residue", (value, modulus)), FunctionCall("mod" | "residue", (said, other)):
+            left, right = (FunctionCall("mod", (part, modulus)) for part in (value, said))
             return all_of((scope.compare(modulus, other, scope), compare_values(left, right, scope)))
-        case (Call("residue"), Based()) | (Based(), Call("residue")):
+        case (FunctionCall("residue"), Based()) | (Based(), FunctionCall("residue")):
             return different("structure", "a modulus on one side and a base on the other")
-        case Call("residue", (value, _)), _:
+        case FunctionCall("residue", (value, _)), _:
             return compare_values(value, answer, scope)
-        case _, Call("residue", (said, _)):
+        case _, FunctionCall("residue", (said, _)):
             return compare_values(target, said, scope)
         case _:
             return None
 
 
-def _compare_numberless(target: Node, answer: Node, scope: Scope) -> Outcome | None:
+def _compare_numberless(target: Node, answer: Node, scope: Scope) -> MathOutcome | None:
     """Nodes that are not numbers: ratios of three and more, hours with minutes, formulas by cases, builders of sets."""
     if type(target) not in _NUMBERLESS and type(answer) not in _NUMBERLESS:
         return None
@@ -173,26 +173,26 @@ def _compare_numberless(target: Node, answer: Node, scope: Scope) -> Outcome | N
         if duration is not None:
             return duration
     match target, answer:
-        case Call("ratio", (first, *parts)), Call("ratio", (other, *others)) if len(parts) > 1:
+        case FunctionCall("ratio", (first, *parts)), FunctionCall("ratio", (other, *others)) if len(parts) > 1:
             if len(parts) != len(others):
                 return different("structure", "ratios of different lengths")
             crosswise = ((Product((part, other)), Product((first, said))) for part, said in zip(parts, others))
             return all_of(scope.compare(left, right, scope) for left, right in crosswise)
-        case (Call("ratio", parts), _) | (_, Call("ratio", parts)) if len(parts) > 2:
+        case (FunctionCall("ratio", parts), _) | (_, FunctionCall("ratio", parts)) if len(parts) > 2:
             return different("structure", "a ratio on one side only")
         case Sum(terms), Sum(others) if all(isinstance(term, Quantity) for term in (*terms, *others)):
             return match(terms, others, scope)
-        case Call("cases", cases), Call("cases", others):
+        case FunctionCall("cases", cases), FunctionCall("cases", others):
             return match(cases, others, scope)
-        case Call("set", parts), Call("set", others) if len(parts) == len(others):
+        case FunctionCall("set", parts), FunctionCall("set", others) if len(parts) == len(others):
             return all_of(scope.each(parts, others))
-        case Call("conjunction" | "disjunction" as logic, parts), Call(other, others):
+        case FunctionCall("conjunction" | "disjunction" as logic, parts), FunctionCall(other, others):
             return match(parts, others, scope) if logic == other else different("structure", "other propositions")
-        case (Call("mod" | "residue"), _) | (_, Call("mod" | "residue")):
+        case (FunctionCall("mod" | "residue"), _) | (_, FunctionCall("mod" | "residue")):
             return _compare_residues(target, answer, scope)
-        case Call("cross", parts), Call("cross", others):
+        case FunctionCall("cross", parts), FunctionCall("cross", others):
             return all_of(scope.each(parts, others))
-        case (Call("cases" | "set"), _) | (_, Call("cases" | "set")):
+        case (FunctionCall("cases" | "set"), _) | (_, FunctionCall("cases" | "set")):
             return different("structure", "of another kind")
         case _:
             return None

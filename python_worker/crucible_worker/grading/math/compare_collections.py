@@ -5,13 +5,13 @@ from __future__ import annotations
 from crucible_worker.grading.math.compare_text import are_judgements
 from crucible_worker.grading.math.ellipses import DOTS, written_out
 from crucible_worker.grading.math.matching import covers, match
-from crucible_worker.grading.math.outcome import Outcome, Scope, all_of, any_of, different
+from crucible_worker.grading.math.outcome import MathOutcome, Scope, all_of, any_of, different
 from crucible_worker.grading.math.tree import Collection, Matrix, Node, Relation, Symbol
 
 __all__ = ["compare_collections", "compare_matrices"]
 
 
-def compare_collections(target: Collection, answer: Collection, scope: Scope) -> Outcome:
+def compare_collections(target: Collection, answer: Collection, scope: Scope) -> MathOutcome:
     """Compare several things with several things."""
     if DOTS in target.items or DOTS in answer.items:
         if scope.policy.expand_dots:
@@ -36,7 +36,7 @@ def compare_collections(target: Collection, answer: Collection, scope: Scope) ->
     return _compare_in_order(target.items, answer.items, scope)
 
 
-def _compare_point(target: Collection, answer: Collection, scope: Scope) -> Outcome:
+def _compare_point(target: Collection, answer: Collection, scope: Scope) -> MathOutcome:
     """A closed interval from a number to itself, [3, 3], is the set of that number."""
     bounds, points = sorted((target.items, answer.items), key=len, reverse=True)
     return all_of(scope.each(bounds, points * 2))
@@ -46,7 +46,7 @@ def _has_sets(node: Collection) -> bool:
     return any(isinstance(item, Collection) and item.kind == "set" and item.items for item in node.items)
 
 
-def _compare_nested(target: Collection, answer: Collection, scope: Scope) -> Outcome | None:
+def _compare_nested(target: Collection, answer: Collection, scope: Scope) -> MathOutcome | None:
     """x=1, y=2; x=2, y=1 is a list of two solutions, or of four values; None if no list is within another."""
     nested = [any(_is_list(item) for item in side.items) for side in (target, answer)]
     if not any(nested):
@@ -68,7 +68,7 @@ def _flat(node: Node) -> tuple[Node, ...]:
     return tuple(part for item in node.items for part in (_flat(item) if _is_list(item) else (item,)))
 
 
-def _compare_lists(targets: tuple[Node, ...], answers: tuple[Node, ...], scope: Scope) -> Outcome:
+def _compare_lists(targets: tuple[Node, ...], answers: tuple[Node, ...], scope: Scope) -> MathOutcome:
     ordered = scope.policy.ordered_lists or are_judgements((*targets, *answers))
     if ordered or _are_named(targets) != _are_named(answers):
         return _compare_in_order(targets, answers, scope)
@@ -90,13 +90,13 @@ def _is_solution(node: Node) -> bool:
     return isinstance(node, Collection) and node.kind == "tuple"
 
 
-def _compare_in_order(targets: tuple[Node, ...], answers: tuple[Node, ...], scope: Scope) -> Outcome:
+def _compare_in_order(targets: tuple[Node, ...], answers: tuple[Node, ...], scope: Scope) -> MathOutcome:
     if len(targets) != len(answers):
         return different("structure", f"{len(answers)} in place of {len(targets)}")
     return all_of(scope.each(targets, answers))
 
 
-def compare_matrices(target: Node, answer: Node, scope: Scope) -> Outcome:
+def compare_matrices(target: Node, answer: Node, scope: Scope) -> MathOutcome:
     """Compare two nodes at least one of which is a matrix. A vector may be written as a tuple."""
     rows, others = _rows(target), _rows(answer)
     if rows is None or others is None:

@@ -17,8 +17,8 @@ from crucible_worker.grading.math.equations import (
     value_of,
     with_deltas_named,
 )
-from crucible_worker.grading.math.outcome import Outcome, Scope, all_of, any_of, different, unknown
-from crucible_worker.grading.math.tree import Call, Collection, Node, Number, Relation, Symbol
+from crucible_worker.grading.math.outcome import MathOutcome, Scope, all_of, any_of, different, unknown
+from crucible_worker.grading.math.tree import Collection, FunctionCall, Node, Number, Relation, Symbol
 from crucible_worker.grading.math.walk import arithmetic, free_symbols, replaced
 
 __all__ = ["compare_equation_with_value", "compare_relations", "flipped", "parts_of"]
@@ -57,7 +57,7 @@ def parts_of(relation: Relation) -> Collection | None:
     return Collection("list", tuple(Relation((name, value), ("=",)) for name, value in pairs))
 
 
-def compare_equation_with_value(equation: Relation, value: Node, scope: Scope, *, reverse: bool) -> Outcome:
+def compare_equation_with_value(equation: Relation, value: Node, scope: Scope, *, reverse: bool) -> MathOutcome:
     """Compare an equation with a single value. `reverse`: the equation is the answer."""
     if not scope.policy.equation_value and isinstance(exact_part(equation), Relation):
         return different("structure", "an equation on one side only")
@@ -85,7 +85,7 @@ def _is_false(equation: Relation) -> bool:
     return any(None not in pair and pair[0] != pair[1] for pair in itertools.pairwise(values))
 
 
-def compare_relations(target: Relation, answer: Relation, scope: Scope) -> Outcome:
+def compare_relations(target: Relation, answer: Relation, scope: Scope) -> MathOutcome:
     """Compare two relations, as written, and by their meaning."""
     left, right = exact_part(target), exact_part(answer)
     if not isinstance(left, Relation) or not isinstance(right, Relation):
@@ -110,10 +110,10 @@ def compare_relations(target: Relation, answer: Relation, scope: Scope) -> Outco
 
 def _has_modulus(relation: Relation) -> bool:
     last = relation.operands[-1]
-    return isinstance(last, Call) and last.function == "residue"
+    return isinstance(last, FunctionCall) and last.function == "residue"
 
 
-def _compare_chains(target: Relation, answer: Relation, scope: Scope) -> Outcome:
+def _compare_chains(target: Relation, answer: Relation, scope: Scope) -> MathOutcome:
     """Part by part, from either end."""
     ways = [way for way in (answer, flipped(answer)) if way is not None and way.operators == target.operators]
     if not ways:
@@ -121,7 +121,7 @@ def _compare_chains(target: Relation, answer: Relation, scope: Scope) -> Outcome
     return any_of(all_of(scope.each(target.operands, way.operands)) for way in ways)
 
 
-def _compare_equations(target: Relation, answer: Relation, scope: Scope) -> Outcome:
+def _compare_equations(target: Relation, answer: Relation, scope: Scope) -> MathOutcome:
     target_name, answer_name = _name(target), _name(answer)
     if target_name is not None and answer_name is not None:
         renamed = _renamed(target_name, answer_name, answer.operands[-1], scope)
@@ -148,16 +148,17 @@ def _renamed(target: Node, answer: Node, value: Node, scope: Scope) -> Node | No
     The name of a function's variable does not matter: f(x) = x is f(t) = t, and y = 2x is f(x) = 2x.
     """
     match target, answer:
-        case Call(function, (Symbol(name),)), Call(other, (Symbol(other_name),)) if (
+        case FunctionCall(function, (Symbol(name),)), FunctionCall(other, (Symbol(other_name),)) if (
             function == other and unknown_function(function) and _is_argument(other_name, value)
         ):
             if name == other_name:
                 return value
             # In f(y) = -x the x is not an argument, and is not renamed.
             return None if name in free_symbols(value) else replaced(value, {other_name: Symbol(name)})
-        case (Call(function, arguments), Symbol("y") as name) | (Symbol("y") as name, Call(function, arguments)) if (
-            unknown_function(function) and name not in arguments
-        ):
+        case (FunctionCall(function, arguments), Symbol("y") as name) | (
+            Symbol("y") as name,
+            FunctionCall(function, arguments),
+        ) if unknown_function(function) and name not in arguments:
             return value
         case _:
             return value if scope.compare(target, answer, scope).kind == "equal" else None
@@ -168,7 +169,7 @@ def _is_argument(name: str, value: Node) -> bool:
     return not name[0].isupper() or name in free_symbols(value)
 
 
-def _compare_vanishing(target: Relation, answer: Relation, scope: Scope) -> Outcome:
+def _compare_vanishing(target: Relation, answer: Relation, scope: Scope) -> MathOutcome:
     """Two equations are the same if their left minus right sides are equal, up to a constant factor."""
     left, right = difference(*target.operands), difference(*answer.operands)
     outcome, _ = proportional(left, right, scope)
@@ -182,7 +183,7 @@ def _compare_vanishing(target: Relation, answer: Relation, scope: Scope) -> Outc
     return outcome
 
 
-def _compare_inequalities(target: Relation, answer: Relation, scope: Scope) -> Outcome:
+def _compare_inequalities(target: Relation, answer: Relation, scope: Scope) -> MathOutcome:
     """Two inequalities are the same if a positive multiple of one is the other, or a negative one reversed."""
     left_side, right_side = target.operands, answer.operands
     outcome, sign = proportional(difference(*left_side), difference(*right_side), scope)

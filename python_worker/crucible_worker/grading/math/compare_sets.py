@@ -11,7 +11,7 @@ from crucible_worker.grading.direct import TOO_LONG
 from crucible_worker.grading.math.approximate import approximate
 from crucible_worker.grading.math.conditions import at_points
 from crucible_worker.grading.math.matching import match
-from crucible_worker.grading.math.outcome import Outcome, Scope, all_of, any_of, different, unknown
+from crucible_worker.grading.math.outcome import MathOutcome, Scope, all_of, any_of, different, unknown
 from crucible_worker.grading.math.real_sets import (
     Combined,
     RealSet,
@@ -48,7 +48,7 @@ def is_real_set(node: Node) -> bool:
             return False
 
 
-def compare_sets(target: Node, answer: Node, scope: Scope) -> Outcome | None:
+def compare_sets(target: Node, answer: Node, scope: Scope) -> MathOutcome | None:
     """Compare two sets of real numbers; None if one of them is not such a set."""
     outcome = _compare_as_sets(target, answer, scope)
     if outcome is not None and outcome.kind == "equal":
@@ -70,7 +70,7 @@ def _all_hold(node: Node) -> Node:
             return node
 
 
-def _compare_as_sets(target: Node, answer: Node, scope: Scope, *, held: bool = False) -> Outcome | None:
+def _compare_as_sets(target: Node, answer: Node, scope: Scope, *, held: bool = False) -> MathOutcome | None:
     """Compare the sets of two nodes; None if one is not a set. `held`: commas were read as "and"."""
     if any(len(variables_of(node)) > 1 and not isinstance(node, Relation) for node in (target, answer)):
         return _compare_by_item(target, answer, scope)
@@ -114,7 +114,7 @@ def _kind(node: Node) -> str:
     return node.kind if isinstance(node, Collection) else ""
 
 
-def _beyond(target: Node, what: str, expected: int, said: int) -> Outcome | None:
+def _beyond(target: Node, what: str, expected: int, said: int) -> MathOutcome | None:
     """The outcome for two sets, one of which is too large to be compared; None if neither is."""
     if expected <= MAX_BOUNDS < said and not is_longer(target):
         return different(TOO_LONG, f"the answer has more than {MAX_BOUNDS} {what}")
@@ -129,7 +129,7 @@ def _parts(node: Node) -> int:
             return 1
 
 
-def _compare_by_item(target: Node, answer: Node, scope: Scope) -> Outcome:
+def _compare_by_item(target: Node, answer: Node, scope: Scope) -> MathOutcome:
     """In x > 1, y > 2 each is about a separate variable, and each bound belongs to its variable."""
     match target, answer:
         case Collection(kind, items), Collection(other, others) if kind == other:
@@ -152,12 +152,12 @@ def _places(bounds: Sequence[Node]) -> dict[Node, float] | None:
 
 def _compare_by_places(
     expected: RealSet, said: RealSet, places: dict[Node, float], scope: Scope
-) -> tuple[Outcome, Literal["", "nothing", "everything", "overlapping"]]:
+) -> tuple[MathOutcome, Literal["", "nothing", "everything", "overlapping"]]:
     """Whether the same places are in both, and a remark about these places."""
     rank: dict[Node, float] = {bound: place for bound, place in places.items() if math.isinf(place)}
     finite = sorted((bound for bound in places if bound not in rank), key=places.__getitem__)
     count = 0
-    outcomes: list[Outcome] = []
+    outcomes: list[MathOutcome] = []
     for index, bound in enumerate(finite):
         before = finite[index - 1] if index else None
         if before is not None and _close(places[before], places[bound]):
@@ -184,7 +184,7 @@ def _close(left: float, right: float) -> bool:
     return abs(left - right) <= _CLOSE * max(1.0, abs(left), abs(right))
 
 
-def _compare_symbolic(expected: RealSet, said: RealSet, scope: Scope) -> Outcome:
+def _compare_symbolic(expected: RealSet, said: RealSet, scope: Scope) -> MathOutcome:
     """Bound by bound, if bounds have variables and so no order."""
     if isinstance(expected, Stretch) and isinstance(said, Stretch):
         if (expected.low_closed, expected.high_closed) != (said.low_closed, said.high_closed):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable
 
 from crucible_worker.grading.math.notation import spelled
-from crucible_worker.grading.math.outcome import Outcome, different, equal
+from crucible_worker.grading.math.outcome import MathOutcome, different, equal
 from crucible_worker.grading.math.tree import Collection, Constant, Node, Symbol, Text
 
 __all__ = ["EMPTY_WORDS", "are_judgements", "compare_text", "is_claim", "is_empty_set", "words_of"]
@@ -77,7 +77,7 @@ def is_claim(node: Node) -> bool:
     return is_empty_set(node) or (isinstance(node, Text) and node.words.endswith(_CLAIMS))
 
 
-def compare_text(target: Node, answer: Node) -> Outcome:
+def compare_text(target: Node, answer: Node) -> MathOutcome:
     """Compare two nodes at least one of which is text."""
     if is_empty_set(target) and is_empty_set(answer):
         return equal(_METHOD)

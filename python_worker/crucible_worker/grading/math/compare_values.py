@@ -10,12 +10,22 @@ from crucible_worker.grading.math.approximate import MAX_DIGITS, decimal_value
 from crucible_worker.grading.math.canonical import factors_of, order_key, rational_or_none
 from crucible_worker.grading.math.constants import same_family
 from crucible_worker.grading.math.exact import Undefined, rational
-from crucible_worker.grading.math.identity import Identity
+from crucible_worker.grading.math.identity import ExpressionRelation
 from crucible_worker.grading.math.indices import stems
-from crucible_worker.grading.math.outcome import Outcome, Scope, any_of, different, equal, unknown
+from crucible_worker.grading.math.outcome import MathOutcome, Scope, any_of, different, equal, unknown
 from crucible_worker.grading.math.tidy import MINUS_ONE, ONE
 from crucible_worker.grading.math.too_long import compare_by_size
-from crucible_worker.grading.math.tree import Based, Call, Constant, Node, Number, Power, Product, Quantity, Symbol
+from crucible_worker.grading.math.tree import (
+    Based,
+    Constant,
+    FunctionCall,
+    Node,
+    Number,
+    Power,
+    Product,
+    Quantity,
+    Symbol,
+)
 from crucible_worker.grading.math.units import LETTER_UNITS, UNITS, powered
 from crucible_worker.grading.math.walk import BINDING, arithmetic, free_symbols, nodes_of
 
@@ -31,7 +41,7 @@ _LEFT_OUT = Symbol("...")
 _INFINITY = Constant("infinity")
 
 
-def compare_values(target: Node, answer: Node, scope: Scope) -> Outcome:
+def compare_values(target: Node, answer: Node, scope: Scope) -> MathOutcome:
     """Compare two values with their units, currencies, degree and percent signs."""
     target_value, target_unit = _measured(target)
     answer_value, answer_unit = _measured(answer)
@@ -114,7 +124,7 @@ def _same_unit(left: str, right: str) -> bool:
     return longer.endswith(" " + shorter) and shorter not in UNITS
 
 
-def _across_units(target: Node, answer: Node, scope: Scope) -> Outcome:
+def _across_units(target: Node, answer: Node, scope: Scope) -> MathOutcome:
     """Degrees and percents are numbers, and so are equal to each other by value; no other two units are."""
     pure = ("degree", "percent")
     units = (_measured(target)[1], _measured(answer)[1])
@@ -124,7 +134,7 @@ def _across_units(target: Node, answer: Node, scope: Scope) -> Outcome:
     return different("structure", f"{units[0]} is not {units[1]}")
 
 
-def _refused(unit: str, scope: Scope) -> Outcome | None:
+def _refused(unit: str, scope: Scope) -> MathOutcome | None:
     """The outcome of a missing unit, by the policy."""
     if unit == "degree":
         allowed = scope.policy.degrees
@@ -154,7 +164,7 @@ def _value_of_unit(value: Node, unit: str) -> Node:
     return value
 
 
-def compare_numbers(target: Node, answer: Node, scope: Scope) -> Outcome:
+def compare_numbers(target: Node, answer: Node, scope: Scope) -> MathOutcome:
     """Compare two formulas without units."""
     if isinstance(target, Based) != isinstance(answer, Based):
         outcome = _compare_based(target, answer)
@@ -177,14 +187,14 @@ def compare_numbers(target: Node, answer: Node, scope: Scope) -> Outcome:
     if target == answer:
         return equal("structure")
     finding = scope.examine(target, answer)
-    if finding.identity is Identity.DIFFERENT:
+    if finding.identity is ExpressionRelation.DIFFERENT:
         for renamed in same_family(target, answer, constants=scope.policy.integration_constants):
-            if (as_renamed := scope.examine(target, renamed)).identity is Identity.EQUAL:
+            if (as_renamed := scope.examine(target, renamed)).identity is ExpressionRelation.EQUAL:
                 finding = as_renamed
                 break
-    if finding.identity is Identity.EQUAL:
+    if finding.identity is ExpressionRelation.EQUAL:
         return equal("identity", finding.reason)
-    if finding.identity is Identity.DIFFERENT:
+    if finding.identity is ExpressionRelation.DIFFERENT:
         if _rounds(target, answer, scope):
             return equal("identity", "equal when rounded")
         if _written_out(target, answer) or _written_out(answer, target):
@@ -214,12 +224,12 @@ def _written_out(left: Node, right: Node) -> bool:
 def _infinite_alone(target: Node, answer: Node) -> bool:
     """Whether infinity is in one of them only; it does not count as a bound of a sum or the point of a limit."""
     parts, others = nodes_of(target), nodes_of(answer)
-    if any(isinstance(part, Call) and part.function in BINDING for part in (*parts, *others)):
+    if any(isinstance(part, FunctionCall) and part.function in BINDING for part in (*parts, *others)):
         return False
     return (_INFINITY in parts) != (_INFINITY in others)
 
 
-def _compare_based(target: Node, answer: Node) -> Outcome | None:
+def _compare_based(target: Node, answer: Node) -> MathOutcome | None:
     """A base on one side only is accepted: 1011_2 is 1011, as well as its value 11."""
     based, other = (target, answer) if isinstance(target, Based) else (answer, target)
     if not isinstance(based, Based) or not isinstance(other, Number) or not based.digits.isdigit():

@@ -17,7 +17,7 @@ from crucible_worker.grading.math.equations import difference
 from crucible_worker.grading.math.evaluate import Evaluation
 from crucible_worker.grading.math.evaluate_work import NoValue, Work
 from crucible_worker.grading.math.exact import Undefined
-from crucible_worker.grading.math.outcome import Outcome, different, unknown
+from crucible_worker.grading.math.outcome import MathOutcome, different, unknown
 from crucible_worker.grading.math.real_sets import variables_of
 from crucible_worker.grading.math.tree import Collection, Interval, Node, Number, Relation, SetOperation, Symbol
 from crucible_worker.grading.math.walk import ordered_symbols, replaced, walk
@@ -43,7 +43,7 @@ _Point: TypeAlias = Mapping[str, Number]
 _Quantifier: TypeAlias = Callable[[Sequence[bool]], bool]
 
 
-def at_points(target: Node, answer: Node, outcome: Outcome) -> Outcome:
+def at_points(target: Node, answer: Node, outcome: MathOutcome) -> MathOutcome:
     """The outcome for two conditions of different form: different if a point shows it, otherwise unknown.
 
     Args:

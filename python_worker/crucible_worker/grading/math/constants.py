@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Iterator
 
-from crucible_worker.grading.math.tree import Call, Constant, Node, Power, Product, Relation, Sum, Symbol
+from crucible_worker.grading.math.tree import Constant, FunctionCall, Node, Power, Product, Relation, Sum, Symbol
 from crucible_worker.grading.math.walk import children, free_symbols, nodes_of, ordered_symbols, replaced
 
 __all__ = ["MAX_CONSTANTS", "constant_levels", "same_family"]
@@ -96,7 +96,7 @@ def _is_combination(node: Node, names: frozenset[str]) -> bool:
     parts = nodes_of(node)
     solution = any(
         (isinstance(part, Power) and part.base == Constant("e"))
-        or (isinstance(part, Call) and part.function in _SOLUTIONS)
+        or (isinstance(part, FunctionCall) and part.function in _SOLUTIONS)
         for part in parts
     )
     if not solution and len(free_symbols(node) - names) != 1:

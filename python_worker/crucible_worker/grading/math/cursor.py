@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NoReturn
 
-from crucible_worker.grading.math.lexer import Tokens, TooLarge, Unreadable
-from crucible_worker.grading.math.tree import Call, Node
+from crucible_worker.grading.math.lexer import TokenColumns, TooLarge, Unreadable
+from crucible_worker.grading.math.tree import FunctionCall, Node
 
-__all__ = ["MAX_DEPTH", "Cursor", "Rules"]
+__all__ = ["MAX_DEPTH", "Cursor", "GrammarRules"]
 
 MAX_DEPTH = 40
 """Brackets, groups, exponents and functions within each other."""
@@ -27,7 +27,7 @@ class Cursor:
 
     __slots__ = ("at", "bar", "bound", "depth", "kinds", "steps", "values")
 
-    def __init__(self, tokens: Tokens) -> None:
+    def __init__(self, tokens: TokenColumns) -> None:
         self.kinds = tokens.kinds + _PADDING_KINDS
         self.values = tokens.values + _PADDING_VALUES
         self.at = 0
@@ -62,14 +62,14 @@ class Cursor:
         self.depth -= 1
 
 
-class Rules:
+class GrammarRules:
     """Rules that parts of the grammar need from higher parts: `grammar` sets them."""
 
     __slots__ = ("argument", "called", "group", "items", "primary", "statement")
 
     argument: Callable[[Cursor], Node]
     """A group in braces, or the single token that a command takes without braces."""
-    called: Callable[[Cursor, str], Call]
+    called: Callable[[Cursor, str], FunctionCall]
     """An unknown function of the content of the bracket that was just read."""
     group: Callable[[Cursor], Node]
     """A group in braces."""

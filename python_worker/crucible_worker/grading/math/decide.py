@@ -26,7 +26,7 @@ from crucible_worker.grading.math.letter_units import in_upright_type, is_bare_n
 from crucible_worker.grading.math.lexer import restored
 from crucible_worker.grading.math.literal import literally
 from crucible_worker.grading.math.moments import compare_moments, other_clock
-from crucible_worker.grading.math.outcome import Outcome, Pair, Scope, any_of, different, equal
+from crucible_worker.grading.math.outcome import MathOutcome, Pair, Scope, any_of, different, equal
 from crucible_worker.grading.math.parse import words_of
 from crucible_worker.grading.math.prefixes import written_out_units
 from crucible_worker.grading.math.prose import formulas_of
@@ -35,7 +35,7 @@ from crucible_worker.grading.math.reading import (
     EMPTY,
     MAX_CACHED_CHARS,
     WITHOUT_VALUE,
-    Reading,
+    ParsedText,
     read,
     read_target,
     readings_of,
@@ -208,21 +208,21 @@ def _as_read(texts: _Texts, policy: MathPolicy) -> Decision:
     return _decision(outcome)
 
 
-def _with_dots(expected: Reading, said: Reading, policy: MathPolicy) -> Outcome:
+def _with_dots(expected: ParsedText, said: ParsedText, policy: MathPolicy) -> MathOutcome:
     """Compare an answer that leaves something out with a target that does not."""
     value = value_of(said.nodes[0]) if policy.expand_dots and len(said.nodes) == 1 else None
     if value is None:
         return different("structure", LEFT_OUT)
-    outcome = _compare_readings(expected, Reading((value,)), policy)
+    outcome = _compare_readings(expected, ParsedText((value,)), policy)
     return outcome if outcome.kind == "equal" else different("structure", LEFT_OUT)
 
 
-def _decision(outcome: Outcome) -> Decision:
+def _decision(outcome: MathOutcome) -> Decision:
     verdict = Verdict.CORRECT if outcome.kind == "equal" else Verdict.INCORRECT
     return Decision(verdict=verdict, method=outcome.method, reason=outcome.reason)
 
 
-def _compare_kinds(texts: _Texts, policy: MathPolicy) -> Outcome | None:
+def _compare_kinds(texts: _Texts, policy: MathPolicy) -> MathOutcome | None:
     """Compare texts with a special form that is not mathematics as a whole; None if one side has no such form."""
     target, answer = texts.expected, texts.said
     if policy.math_in_prose and (formulas := formulas_of(target, answer)) is not None:
@@ -257,7 +257,7 @@ def settle(pending: Pending, proofs: Sequence[bool | None]) -> Decision:
     return Decision(verdict=Verdict.UNDECIDED, method="symbolic", reason=so_far)
 
 
-def _undecided(outcome: Outcome, *, outsize: bool) -> Decision:
+def _undecided(outcome: MathOutcome, *, outsize: bool) -> Decision:
     if not outcome.pairs and outsize:
         return Decision(verdict=Verdict.INCORRECT, method=TOO_LONG, reason=OUTSIZE)
     if not outcome.pairs:
@@ -266,7 +266,7 @@ def _undecided(outcome: Outcome, *, outsize: bool) -> Decision:
     return Decision(verdict=None, method=outcome.method, reason=outcome.reason, pending=pending)
 
 
-def _without_target(texts: _Texts, expected: Reading) -> Decision:
+def _without_target(texts: _Texts, expected: ParsedText) -> Decision:
     """A target that cannot be read may still be said in its own words; one without a value cannot."""
     if expected.flaw not in (EMPTY, WITHOUT_VALUE) and _same_words(texts.target, texts.answer):
         return Decision(verdict=Verdict.CORRECT, method="text")
@@ -281,7 +281,7 @@ def _same_words(target: str, answer: str) -> bool:
     return bool(words) and words.isprintable() and words == words_of(answer)
 
 
-def _compare_said(texts: _Texts, expected: Reading, policy: MathPolicy) -> Outcome:
+def _compare_said(texts: _Texts, expected: ParsedText, policy: MathPolicy) -> MathOutcome:
     """Compare the target with each reading of an answer."""
     target, answer = texts.target, texts.answer
     readings = (read(answer),) if texts.whole else readings_of(answer, expected)
@@ -301,7 +301,7 @@ def _compare_said(texts: _Texts, expected: Reading, policy: MathPolicy) -> Outco
     return any_of((outcome, *_compare_rewritten(texts, expected, policy)))
 
 
-def _compare_rewritten(texts: _Texts, expected: Reading, policy: MathPolicy) -> Iterator[Outcome]:
+def _compare_rewritten(texts: _Texts, expected: ParsedText, policy: MathPolicy) -> Iterator[MathOutcome]:
     """The outcome of a wrong answer by other readings of its signs; each is tried if it applies."""
     inner = read(texts.inner)
     if "," in texts.target or "," in texts.answer:
@@ -311,16 +311,16 @@ def _compare_rewritten(texts: _Texts, expected: Reading, policy: MathPolicy) -> 
         yield from _approximated(expected, inner, policy)
 
 
-def _approximated(expected: Reading, said: Reading, policy: MathPolicy) -> Iterator[Outcome]:
+def _approximated(expected: ParsedText, said: ParsedText, policy: MathPolicy) -> Iterator[MathOutcome]:
     r"""The value of an approximation, on either side: `\pi \approx 3.14` is 3.14, in addition to its exact side."""
     for reading, exact in ((said, expected), (expected, said)):
         rounded = [approximate_part(node) for node in reading.nodes]
         if len(rounded) == 1 and rounded[0] is not None:
-            near = Reading((rounded[0],))
+            near = ParsedText((rounded[0],))
             yield _compare_readings(exact, near, policy) if reading is said else _compare_readings(near, exact, policy)
 
 
-def _in_several_forms(expected: Reading, said: Reading, policy: MathPolicy) -> Reading | None:
+def _in_several_forms(expected: ParsedText, said: ParsedText, policy: MathPolicy) -> ParsedText | None:
     """A list of one value in several forms, `1/2 or 0.5`, as that value; None for others, and if a list is expected.
 
     A value that is written twice alike may be meant twice.
@@ -331,12 +331,12 @@ def _in_several_forms(expected: Reading, said: Reading, policy: MathPolicy) -> R
         case (Collection("list", (first, *others)),) if len(others) < MAX_FORMS and set(others) != {first}:
             exactly = dataclasses.replace(policy, rounding_digits=0)
             alike = all(_compare_nodes(first, other, exactly).kind == "equal" for other in others)
-            return Reading((others[-1],)) if alike else None
+            return ParsedText((others[-1],)) if alike else None
         case _:
             return None
 
 
-def _counts_once(target: str, answer: str, expected: Reading) -> bool:
+def _counts_once(target: str, answer: str, expected: ParsedText) -> bool:
     """Whether an inequality holds for integers on one side only: x > 0 for x of the integers is not x > 0."""
     names = counted(target) ^ counted(answer)
     nodes = (*expected.nodes, *read(answer).nodes) if names else ()
@@ -351,7 +351,7 @@ def _other_conditions(target: str, answer: str, policy: MathPolicy) -> bool:
     return _compare_readings(read(expected), read(said), policy).kind == "different"
 
 
-def _with_other_commas(target: str, expected: Reading, answer: str, policy: MathPolicy) -> Iterator[Outcome]:
+def _with_other_commas(target: str, expected: ParsedText, answer: str, policy: MathPolicy) -> Iterator[MathOutcome]:
     """2,74 is 2.74 if the other side has a decimal point, 70,110 is a list if the other side is one."""
     for text in _with_commas(target, answer, lambda: read(answer), policy, decimals=2):
         yield _compare_readings(read_target(text), read(answer), policy)
@@ -360,7 +360,7 @@ def _with_other_commas(target: str, expected: Reading, answer: str, policy: Math
             yield _compare_readings(expected, candidate, policy)
 
 
-def _with_letter_unit(target: str, expected: Reading, answer: str, policy: MathPolicy) -> Iterator[Outcome]:
+def _with_letter_unit(target: str, expected: ParsedText, answer: str, policy: MathPolicy) -> Iterator[MathOutcome]:
     r"""757 g is a quantity if a bare number is expected, or one side has a unit in upright type, 757\text{ g}."""
     text = in_upright_type(answer)
     if text is not None and (is_bare_number(expected) or is_measured(expected)):
@@ -375,7 +375,7 @@ def _with_letter_unit(target: str, expected: Reading, answer: str, policy: MathP
 
 
 def _with_commas(
-    text: str, other: str, reading: Callable[[], Reading], policy: MathPolicy, *, decimals: int
+    text: str, other: str, reading: Callable[[], ParsedText], policy: MathPolicy, *, decimals: int
 ) -> Iterator[str]:
     """The meaning of the commas of a text, by the other side; no list begins with 0 as decimals do."""
     if "," not in text:
@@ -388,7 +388,7 @@ def _with_commas(
         yield listed
 
 
-def _compare_choices(target: str, answer: str, policy: MathPolicy) -> Outcome | None:
+def _compare_choices(target: str, answer: str, policy: MathPolicy) -> MathOutcome | None:
     """Compare choices by letter, by text, or by both; None if neither side is a choice."""
     if not (_LONE_LETTER.search(target) or _LONE_LETTER.search(answer)):
         return None
@@ -424,7 +424,7 @@ def _undelimited(text: str) -> str:
     return _DELIMITERS.sub("", text[:MAX_CACHED_CHARS]).strip() + text[MAX_CACHED_CHARS:]
 
 
-def _compare_readings(expected: Reading, said: Reading, policy: MathPolicy) -> Outcome:
+def _compare_readings(expected: ParsedText, said: ParsedText, policy: MathPolicy) -> MathOutcome:
     """Compare the readings of a target with those of an answer."""
     if said.too_large:
         return compare_unread(expected, said, Scope(policy, compare))
@@ -443,7 +443,7 @@ def _padded(nodes: tuple[Node, ...], count: int) -> tuple[Node, ...]:
     return nodes + nodes[-1:] * (count - len(nodes))
 
 
-def _compare_nodes(target: Node, answer: Node, policy: MathPolicy) -> Outcome:
+def _compare_nodes(target: Node, answer: Node, policy: MathPolicy) -> MathOutcome:
     scope = Scope(policy, compare)
     outcome = compare(target, answer, scope)
     if outcome.kind == "equal" or not policy.rename_variables:

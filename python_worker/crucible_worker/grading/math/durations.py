@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from fractions import Fraction
 
-from crucible_worker.grading.math.outcome import Outcome, Scope
+from crucible_worker.grading.math.outcome import MathOutcome, Scope
 from crucible_worker.grading.math.tree import Node, Number, Product, Quantity, Sum
 
 __all__ = ["compare_durations"]
@@ -16,7 +16,7 @@ _SECONDS: Mapping[str, Number] = {
 }
 
 
-def compare_durations(target: Node, answer: Node, scope: Scope) -> Outcome | None:
+def compare_durations(target: Node, answer: Node, scope: Scope) -> MathOutcome | None:
     """Compare two spans of time, at least one of which has several units; None if they are not such spans.
 
     A span in one unit must use a unit of the other: 150 minutes are not 2.5 hours unless units are converted.

@@ -9,12 +9,12 @@ from fractions import Fraction
 
 from crucible_worker.grading.math.approximate import approximate
 from crucible_worker.grading.math.canonical import rational_or_none
-from crucible_worker.grading.math.identity import Identity
-from crucible_worker.grading.math.outcome import Outcome, Scope, different, equal, unknown
+from crucible_worker.grading.math.identity import ExpressionRelation
+from crucible_worker.grading.math.outcome import MathOutcome, Scope, different, equal, unknown
 from crucible_worker.grading.math.tidy import ONE, ZERO, negated
 from crucible_worker.grading.math.tree import (
-    Call,
     Collection,
+    FunctionCall,
     Node,
     Number,
     Power,
@@ -104,15 +104,15 @@ def is_name(node: Node) -> bool:
             return is_name(value)
         case Collection("tuple" | "list", items):
             return bool(items) and all(map(is_name, items))
-        case Call("limit" | "integral" | "derivative" | "slope" | "minimum" | "maximum"):
+        case FunctionCall("limit" | "integral" | "derivative" | "slope" | "minimum" | "maximum"):
             return True
-        case Call("abs", (Symbol("x" | "y"),)):
+        case FunctionCall("abs", (Symbol("x" | "y"),)):
             return False  # |x| = 1 means x = 1 or x = -1
-        case Call("conjugate", (Product(digits),)):
+        case FunctionCall("conjugate", (Product(digits),)):
             return all(isinstance(digit, Symbol) for digit in digits)  # \overline{abc}
-        case Call(function, arguments) if function in _NAMED:
+        case FunctionCall(function, arguments) if function in _NAMED:
             return all(isinstance(argument, Symbol) for argument in arguments)
-        case Call(function, arguments):
+        case FunctionCall(function, arguments):
             return unknown_function(function) and all(isinstance(argument, _ARGUMENTS) for argument in arguments)
         case Product((Symbol(), Power(Symbol(), Number(exponent)))):
             return exponent == -1
@@ -181,7 +181,7 @@ def difference(left: Node, right: Node) -> Node:
     return left if right == ZERO else Sum((left, negated(right)))
 
 
-def proportional(target: Node, answer: Node, scope: Scope) -> tuple[Outcome, int]:
+def proportional(target: Node, answer: Node, scope: Scope) -> tuple[MathOutcome, int]:
     """Whether a formula is a constant multiple of another, and the sign of that constant; 0 if it is not known."""
     names = ordered_symbols(target)
     if free_symbols(answer) != frozenset(names) or not names or not (arithmetic(target) and arithmetic(answer)):
@@ -194,9 +194,9 @@ def proportional(target: Node, answer: Node, scope: Scope) -> tuple[Outcome, int
         if scale == ZERO:
             return different("identity"), 0
         finding = scope.examine(target, Product((scale, answer)))
-        if finding.identity is Identity.EQUAL:
+        if finding.identity is ExpressionRelation.EQUAL:
             return equal("identity"), sign
-        if finding.identity is Identity.DIFFERENT:
+        if finding.identity is ExpressionRelation.DIFFERENT:
             return different("identity"), sign
         return unknown(
             finding.reason, ((target, Product((scale, answer))),), method="identity", agrees=finding.agrees
@@ -219,14 +219,14 @@ def _ratio(target: Node, answer: Node, scope: Scope) -> tuple[Node | None, int]:
             return ZERO, 0
         return Number(above / below), 1 if above / below > 0 else -1
     vanishing = [scope.examine(node, ZERO).identity for node in (target, answer)]
-    if vanishing.count(Identity.EQUAL) == 1 and vanishing.count(Identity.DIFFERENT) == 1:
+    if vanishing.count(ExpressionRelation.EQUAL) == 1 and vanishing.count(ExpressionRelation.DIFFERENT) == 1:
         return ZERO, 0
-    if vanishing != [Identity.DIFFERENT, Identity.DIFFERENT]:
+    if vanishing != [ExpressionRelation.DIFFERENT, ExpressionRelation.DIFFERENT]:
         return None, 0
     return Product((target, Power(answer, Number(-ONE.value)))), 0
 
 
-def solves(equation: Relation, name: str, value: Node, scope: Scope) -> Outcome:
+def solves(equation: Relation, name: str, value: Node, scope: Scope) -> MathOutcome:
     """Whether `name = value` means the same as an equation: it satisfies it, and the equation has one solution for it.
 
     That is so if the equation is linear in that variable, like xy = 6 in y.
@@ -236,14 +236,14 @@ def solves(equation: Relation, name: str, value: Node, scope: Scope) -> Outcome:
     if not arithmetic(vanishing) or not arithmetic(value):
         return different("structure")
     finding = scope.examine(replaced(vanishing, {name: value}), ZERO)
-    if finding.identity is not Identity.EQUAL:
+    if finding.identity is not ExpressionRelation.EQUAL:
         return different("identity", "it does not satisfy the equation")
     at = [replaced(vanishing, {name: Number(ONE.value * point)}) for point in (-2, 1, 4)]
     second = Sum((at[0], Product((Number(-2 * ONE.value), at[1])), at[2]))
-    linear = scope.examine(second, ZERO).identity is Identity.EQUAL
+    linear = scope.examine(second, ZERO).identity is ExpressionRelation.EQUAL
     if not linear and _is_multiple_root(vanishing, name, value, scope):
         return equal("identity", "the equation solved")
-    if not linear or scope.examine(at[0], at[1]).identity is not Identity.DIFFERENT:
+    if not linear or scope.examine(at[0], at[1]).identity is not ExpressionRelation.DIFFERENT:
         return different("identity", "the equation has other solutions too")
     return equal("identity", "the equation solved")
 

@@ -18,7 +18,18 @@ from crucible_worker.grading.math.balls import Ball, Balls
 from crucible_worker.grading.math.evaluate_functions import FUNCTIONS, MAX_TERMS, unknown
 from crucible_worker.grading.math.evaluate_work import NotReal, NoValue, Trait, Work
 from crucible_worker.grading.math.exact import Undefined
-from crucible_worker.grading.math.tree import Based, Call, Constant, Node, Number, Power, Product, Quantity, Sum, Symbol
+from crucible_worker.grading.math.tree import (
+    Based,
+    Constant,
+    FunctionCall,
+    Node,
+    Number,
+    Power,
+    Product,
+    Quantity,
+    Sum,
+    Symbol,
+)
 
 __all__ = ["MAX_EXPONENT_BITS", "Evaluation"]
 
@@ -139,7 +150,7 @@ class Evaluation:
     def _lowered(self, node: Quantity | Based) -> Ball:
         return self._value(self._work.lowered(node))
 
-    def _call(self, node: Call) -> Ball:
+    def _call(self, node: FunctionCall) -> Ball:
         bound = _BOUND_FUNCTIONS.get(node.function)
         if bound is not None:
             return bound(self, node.arguments)
@@ -200,7 +211,7 @@ _WALKS: Mapping[type, Callable[[Evaluation, Any], Ball]] = {
     Sum: Evaluation._sum,
     Product: Evaluation._product,
     Power: Evaluation._power,
-    Call: Evaluation._call,
+    FunctionCall: Evaluation._call,
     Quantity: Evaluation._lowered,
     Based: Evaluation._lowered,
 }

@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 
-from crucible_worker.grading.math.tree import Call, Node, Number, Power, Product, Sum
+from crucible_worker.grading.math.tree import FunctionCall, Node, Number, Power, Product, Sum
 
 __all__ = ["MAX_SYMBOLS", "WHOLE_POINTS", "complex_point", "points", "points_between"]
 
@@ -88,7 +88,7 @@ def _numbers(node: Node) -> Iterator[Fraction]:
     match node:
         case Number():
             yield node.value
-        case Sum(parts) | Product(parts) | Call(_, parts):
+        case Sum(parts) | Product(parts) | FunctionCall(_, parts):
             for part in parts:
                 yield from _numbers(part)
         case Power():

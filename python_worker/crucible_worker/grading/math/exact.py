@@ -15,7 +15,7 @@ from fractions import Fraction
 from flint import fmpz
 
 from crucible_worker.grading.math.remainder import remainder
-from crucible_worker.grading.math.tree import Based, Call, Node, Number, Power, Product, Quantity, Sum
+from crucible_worker.grading.math.tree import Based, FunctionCall, Node, Number, Power, Product, Quantity, Sum
 
 __all__ = ["MAX_BITS", "MAX_ROOT", "MAX_WORK", "Undefined", "based_value", "rational"]
 
@@ -106,7 +106,7 @@ class _Evaluation:
                 return self._product(node)
             case Power():
                 return self.power(self.value(node.base), self.value(node.exponent))
-            case Call():
+            case FunctionCall():
                 return self._call(node)
             case Based():
                 value = based_value(node)
@@ -182,7 +182,7 @@ class _Evaluation:
             raise _NotRational
         return root
 
-    def _call(self, node: Call) -> _Ratio:
+    def _call(self, node: FunctionCall) -> _Ratio:
         if node.function == "mod" and len(node.arguments) == 2:
             return self._mod(*node.arguments)
         arity, function = _FUNCTIONS.get(node.function, (None, None))

@@ -20,12 +20,12 @@ from crucible_worker.grading.math.assembly import (
     quotient,
     with_unit_outside,
 )
-from crucible_worker.grading.math.cursor import Cursor, Rules
+from crucible_worker.grading.math.cursor import Cursor, GrammarRules
 from crucible_worker.grading.math.names import UNKNOWN_FUNCTIONS, Names
 from crucible_worker.grading.math.notation import NUMBER_SETS, spelled
 from crucible_worker.grading.math.tree import (
-    Call,
     Collection,
+    FunctionCall,
     Interval,
     Node,
     Number,
@@ -60,7 +60,7 @@ class Expressions:
 
     __slots__ = ("_names", "_rules")
 
-    def __init__(self, rules: Rules, names: Names) -> None:
+    def __init__(self, rules: GrammarRules, names: Names) -> None:
         self._rules = rules
         self._names = names
 
@@ -152,7 +152,7 @@ class Expressions:
                 factors.append(Power(self.signed_factor(cursor), MINUS_ONE))
             elif kind == "mod":
                 cursor.at += 1
-                factors = [Call("mod", (multiplied(factors), self.signed_factor(cursor)))]
+                factors = [FunctionCall("mod", (multiplied(factors), self.signed_factor(cursor)))]
             elif kind == "circ":
                 cursor.at += 1
                 factors = [self._composed(cursor, multiplied(factors))]
@@ -182,7 +182,7 @@ class Expressions:
         cross = cursor.values[at - 1] == "times" and (bold or _has_order(factors[-1]))
         right = self.signed_factor(cursor)
         if cross and (bold or _has_order(right)):
-            factors[-1] = Call("cross", (factors[-1], right))
+            factors[-1] = FunctionCall("cross", (factors[-1], right))
         else:
             factors.append(right)
 
@@ -190,7 +190,7 @@ class Expressions:
         r"""A composition, `f \circ g`; degrees, if nothing follows."""
         if cursor.kinds[cursor.at] not in _STARTS:
             return measures.degrees(cursor, left)
-        return Call("compose", (left, self.factor(cursor)))
+        return FunctionCall("compose", (left, self.factor(cursor)))
 
     def _measure(self, cursor: Cursor, factors: list[Node]) -> bool:
         """Give the product its unit, or the last factor if another factor has one; False if no unit follows."""
@@ -228,7 +228,7 @@ class Expressions:
             mixed = added([last, value])
             factors[-1] = Quantity(mixed, right.unit) if isinstance(right, Quantity) else mixed
         elif kind == "(" and isinstance(last, Symbol) and isinstance(right, Collection | Relation):
-            factors[-1] = Call(last.name, right.items if isinstance(right, Collection) else (right,))
+            factors[-1] = FunctionCall(last.name, right.items if isinstance(right, Collection) else (right,))
         else:
             factors.append(right)
 
@@ -313,8 +313,8 @@ class Expressions:
         if kind == "!":
             if cursor.kinds[cursor.at] == "!":
                 cursor.at += 1
-                return Call("double factorial", (node,))
-            return Call("factorial", (node,))
+                return FunctionCall("double factorial", (node,))
+            return FunctionCall("factorial", (node,))
         if kind == "_":
             return self._names.subscript(cursor, node)
         if kind == "'":
@@ -387,7 +387,7 @@ def _has_order(node: Node) -> bool:
             return (name[0].isupper() and not name[1:2].isalpha()) or name.startswith(_ARROWS)
         case Sum(terms):
             return any(map(_has_order, terms))
-        case Call(function):
+        case FunctionCall(function):
             return function == "cross"
         case _:
             return isinstance(node, Interval | SetOperation | Collection)
@@ -396,8 +396,8 @@ def _has_order(node: Node) -> bool:
 def _with_sign_inside(node: Node) -> Node:
     """-7 mod 3 is the remainder of -7: the sign at the start belongs to the numeral."""
     match node:
-        case Product((sign, Call("mod", (Number() as of, by)))) if sign == MINUS_ONE:
-            return Call("mod", (negative(of), by))
+        case Product((sign, FunctionCall("mod", (Number() as of, by)))) if sign == MINUS_ONE:
+            return FunctionCall("mod", (negative(of), by))
         case _:
             return node
 

@@ -20,14 +20,14 @@ from crucible_bridge.types import Grade, GradeItem, MathPolicy, Problem, Verdict
 from crucible_worker.declared_options import Flat
 from crucible_worker.grading import base
 from crucible_worker.grading.cache import Cache
-from crucible_worker.grading.children import MEMORY_BYTES, Answer
+from crucible_worker.grading.children import MEMORY_BYTES, ChildResult
 from crucible_worker.grading.direct import MAX_INLINE_CHARS, MAX_TEXT_BYTES, blank_target, exceeds
 from crucible_worker.grading.extract import extract, spoken
 from crucible_worker.grading.math import chosen, literal
 from crucible_worker.grading.math.judging import Judgement, Question, give_up, judge, prove, search, whole_of
 from crucible_worker.grading.pool import CLOCK_FACTOR, MAX_DEATHS, SLOW_SECONDS, GradingPool
 from crucible_worker.util.faults import logged, with_id
-from crucible_worker.util.turns import Turns
+from crucible_worker.util.turns import SharedLock
 
 __all__ = ["MAX_TARGETS", "POLICY_VERSION", "Labelled", "MathGrader", "MathOptions", "graded_alone"]
 
@@ -61,7 +61,7 @@ class MathOptions:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Reading:
+class _ExtractedQuestion:
     """The question of an item, once its answer is extracted."""
 
     question: Question
@@ -81,7 +81,7 @@ class _Searched:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Found:
+class _Verdict:
     """The result for a question."""
 
     judgement: Judgement
@@ -103,7 +103,7 @@ class MathGrader:
         self._pool = pool
         self._policy = _DEFAULTS if policy is None else policy
         self._cache: Cache[Question, Judgement] = Cache(max_entries=CACHED_ENTRIES, max_size=CACHED_CHARS)
-        self._turns = Turns(_ITEMS_A_PASS)
+        self._turns = SharedLock(_ITEMS_A_PASS)
         self._log = structlog.get_logger("crucible_worker.grading")
 
     async def grade(self, response: str, targets: Sequence[str], choices: Sequence[str] = ()) -> base.Grade:
@@ -123,7 +123,7 @@ class MathGrader:
         """
         policy = self._policy if policy is None else policy
         grades: dict[int, Grade] = {}
-        asked: dict[Question, list[tuple[int, _Reading]]] = {}
+        asked: dict[Question, list[tuple[int, _ExtractedQuestion]]] = {}
         searched = await self._searched(items)
         for index, item in enumerate(items):
             if index % _ITEMS_A_TURN == 0:
@@ -132,7 +132,7 @@ class MathGrader:
             if isinstance(reading, Grade):
                 grades[index] = reading
             elif (known := self._known(reading.question)) is not None:
-                grades[index] = _grade(item, reading, _Found(known))
+                grades[index] = _grade(item, reading, _Verdict(known))
             else:
                 asked.setdefault(reading.question, []).append((index, reading))
         found = await self._judged(list(asked)) if asked else []
@@ -145,7 +145,7 @@ class MathGrader:
                 grades[index] = _grade(items[index], reading, answer)
         return [grades[index] for index in range(len(items))]
 
-    async def _searched(self, items: Sequence[GradeItem]) -> dict[int, _Searched | _Found]:
+    async def _searched(self, items: Sequence[GradeItem]) -> dict[int, _Searched | _Verdict]:
         """Answers that children extract from long responses, by item index: here this would delay other requests."""
         long = {
             index: item.response
@@ -160,7 +160,7 @@ class MathGrader:
             return dict.fromkeys(long, _failed(error))
         return {index: self._search_result(answer) for index, answer in zip(long, answers)}
 
-    def _search_result(self, answer: Answer) -> _Searched | _Found:
+    def _search_result(self, answer: ChildResult) -> _Searched | _Verdict:
         if answer.value is None:
             return self._found(answer)
         text, how, said = answer.value
@@ -181,7 +181,7 @@ class MathGrader:
         if size <= _MAX_CACHED_QUESTION:
             self._cache.put(question, judgement, size + len(judgement.reason))
 
-    async def _judged(self, questions: Sequence[Question]) -> list[_Found]:
+    async def _judged(self, questions: Sequence[Question]) -> list[_Verdict]:
         try:
             answers = await self._pool.map(judge, questions, _weight)
         except BridgeError as error:
@@ -192,7 +192,7 @@ class MathGrader:
             found[index] = settled
         return found
 
-    async def _settled(self, found: _Found) -> _Found:
+    async def _settled(self, found: _Verdict) -> _Verdict:
         """The result of a question that needs a proof."""
         try:
             proof = await self._pool.run(prove, found.judgement.pending)
@@ -204,14 +204,14 @@ class MathGrader:
             return _failed(error)
         return dataclasses.replace(settled, duration_ns=found.duration_ns + settled.duration_ns)
 
-    def _found(self, answer: Answer) -> _Found:
+    def _found(self, answer: ChildResult) -> _Verdict:
         if answer.error:
             error_id = logged(self._log, "grader_failed", error=None, what=answer.error, trace=answer.trace)
             problem = Problem(reason=Reason.GRADER_FAILED, message=with_id("the grader failed", error_id))
-            return _Found(_NOTHING, answer.duration_ns, problem, lasting=False)
+            return _Verdict(_NOTHING, answer.duration_ns, problem, lasting=False)
         if answer.lost:
-            return _Found(_LOST[answer.lost], answer.duration_ns, lasting=False)
-        return _Found(answer.value, answer.duration_ns)
+            return _Verdict(_LOST[answer.lost], answer.duration_ns, lasting=False)
+        return _Verdict(answer.value, answer.duration_ns)
 
 
 async def graded_alone(
@@ -223,7 +223,7 @@ async def graded_alone(
 ) -> base.Grade:
     """One response, judged by a function that judges batches; if the targets name choices, by the choice that it is."""
     (grade,) = await grade_batch((GradeItem(response=response, targets=tuple(targets)),))
-    asked = chosen.Question.of(targets, choices, labels) if grade.problem is None and grade.extracted else None
+    asked = chosen.ChoiceQuestion.of(targets, choices, labels) if grade.problem is None and grade.extracted else None
     if asked is not None:
         grade = asked.grade(grade, await grade_batch(asked.items(grade.extracted)))
     told = grade if grade.problem is None else dataclasses.replace(grade, reason=grade.problem.message)
@@ -244,7 +244,7 @@ class Labelled:
         return await graded_alone(self.grade_batch, response, targets, choices, self.labels)
 
 
-def _read(item: GradeItem, policy: MathPolicy, searched: _Searched | _Found | None) -> _Reading | Grade:
+def _read(item: GradeItem, policy: MathPolicy, searched: _Searched | _Verdict | None) -> _ExtractedQuestion | Grade:
     """Extract the answer, unless a child has; a grade if there is no question to ask."""
     text, targets = item.text, item.targets
     if not targets:
@@ -256,19 +256,19 @@ def _read(item: GradeItem, policy: MathPolicy, searched: _Searched | _Found | No
     if (blank := blank_target(targets)) is not None:
         return _undecided(item, "the target is empty" if len(targets) == 1 else f"target {blank} is empty")
     if exceeds((text,)):
-        return _Reading(Question(targets, "", policy, unsent=True), "", 0)
-    if isinstance(searched, _Found):
-        return _grade(item, _Reading(Question(targets, "", policy), "", 0), searched)
+        return _ExtractedQuestion(Question(targets, "", policy, unsent=True), "", 0)
+    if isinstance(searched, _Verdict):
+        return _grade(item, _ExtractedQuestion(Question(targets, "", policy), "", 0), searched)
     if searched is not None:
         question = Question(targets, searched.answer, policy, whole_of(searched.said, searched.answer, targets))
-        return _Reading(question, searched.extraction, searched.duration_ns)
+        return _ExtractedQuestion(question, searched.extraction, searched.duration_ns)
     if item.response is None:
-        return _Reading(Question(targets, text, policy), _WHOLE, 0)
+        return _ExtractedQuestion(Question(targets, text, policy), _WHOLE, 0)
     started = time.thread_time_ns()  # processor time of other tasks does not count for this item
     extracted = extract(text)
     question = Question(targets, extracted.answer, policy, whole_of(spoken(text), extracted.answer, targets))
     taken = time.thread_time_ns() - started
-    return _Reading(question, extracted.how, taken)
+    return _ExtractedQuestion(question, extracted.how, taken)
 
 
 def _weight(question: Question) -> int:
@@ -279,20 +279,20 @@ def _undecided(item: GradeItem, reason: str) -> Grade:
     return Grade(id=item.id, verdict=Verdict.UNDECIDED, reason=reason)
 
 
-def _failed(error: BridgeError) -> _Found:
-    return _Found(_NOTHING, problem=problem_of(error), lasting=False)
+def _failed(error: BridgeError) -> _Verdict:
+    return _Verdict(_NOTHING, problem=problem_of(error), lasting=False)
 
 
-def _without_proof(left: _Found, lost: _Found) -> _Found:
+def _without_proof(left: _Verdict, lost: _Verdict) -> _Verdict:
     """The result without a proof, and why there is none."""
     if left.judgement is _NOTHING or left.judgement in _LOST.values():
         return lost
     reason = "; ".join(filter(None, (left.judgement.reason, lost.judgement.reason)))
     judgement = dataclasses.replace(left.judgement, reason=reason)
-    return _Found(judgement, left.duration_ns + lost.duration_ns, lasting=False)
+    return _Verdict(judgement, left.duration_ns + lost.duration_ns, lasting=False)
 
 
-def _grade(item: GradeItem, reading: _Reading, found: _Found) -> Grade:
+def _grade(item: GradeItem, reading: _ExtractedQuestion, found: _Verdict) -> Grade:
     judgement = found.judgement
     return Grade(
         id=item.id,

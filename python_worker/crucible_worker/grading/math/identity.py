@@ -36,7 +36,7 @@ from crucible_worker.grading.math.modular_roots import PRIMES
 from crucible_worker.grading.math.tree import Node, Number
 from crucible_worker.grading.math.walk import ordered_symbols, replaced
 
-__all__ = ["MAX_STEPS", "PRECISIONS", "Finding", "Identity", "examine", "identical"]
+__all__ = ["MAX_STEPS", "PRECISIONS", "ExpressionRelation", "IdentityFinding", "examine", "identical"]
 
 MAX_STEPS = 3_000
 """Nodes evaluated for one pair, a function with many digits counting several times: about 5 ms."""
@@ -55,7 +55,7 @@ _TYPICAL_WHOLE, _MAX_WHOLE = 6.0, 4
 _CLOSE_BITS = 20  # bits that must agree for few bits to count as a value
 
 
-class Identity(enum.Enum):
+class ExpressionRelation(enum.Enum):
     """The relation of two expressions."""
 
     EQUAL = enum.auto()
@@ -67,10 +67,10 @@ class Identity(enum.Enum):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class IdentityFinding:
     """The result, and why."""
 
-    identity: Identity
+    identity: ExpressionRelation
     """What."""
     reason: str
     """Why: a few words."""
@@ -80,16 +80,16 @@ class Finding:
     """There was a point where one is real and the other is not."""
 
 
-_PROVEN = Finding(identity=Identity.EQUAL, reason="equal in a prime field")
-_APART = Finding(identity=Identity.DIFFERENT, reason="different in a prime field")
+_PROVEN = IdentityFinding(identity=ExpressionRelation.EQUAL, reason="equal in a prime field")
+_APART = IdentityFinding(identity=ExpressionRelation.DIFFERENT, reason="different in a prime field")
 
 
-def identical(left: Node, right: Node) -> Identity:
+def identical(left: Node, right: Node) -> ExpressionRelation:
     """Whether two expressions are equal; `examine` says why, too."""
     return examine(left, right).identity
 
 
-def examine(left: Node, right: Node) -> Finding:
+def examine(left: Node, right: Node) -> IdentityFinding:
     """Whether two expressions are equal. Never raises, and computes no more than `MAX_STEPS`."""
     comparison = _Comparison(left, right)
     try:
@@ -97,12 +97,12 @@ def examine(left: Node, right: Node) -> Finding:
         if comparison.one_sided:
             finding = dataclasses.replace(finding, one_sided=True)
     except NoValue as error:
-        finding = Finding(identity=Identity.UNKNOWN, reason=str(error))
+        finding = IdentityFinding(identity=ExpressionRelation.UNKNOWN, reason=str(error))
     except Undefined as error:
-        return Finding(identity=Identity.DIFFERENT, reason=str(error))
+        return IdentityFinding(identity=ExpressionRelation.DIFFERENT, reason=str(error))
     except RecursionError:
-        return Finding(identity=Identity.UNKNOWN, reason="too deep")
-    if finding.identity is Identity.UNKNOWN:
+        return IdentityFinding(identity=ExpressionRelation.UNKNOWN, reason="too deep")
+    if finding.identity is ExpressionRelation.UNKNOWN:
         if left == right:
             return _equal("written alike")
         first, second = approximate(left), approximate(right)
@@ -127,16 +127,16 @@ class _At(enum.Enum):
 _Point: TypeAlias = Mapping[str, complex]
 
 
-def _equal(reason: str) -> Finding:
-    return Finding(identity=Identity.EQUAL, reason=reason)
+def _equal(reason: str) -> IdentityFinding:
+    return IdentityFinding(identity=ExpressionRelation.EQUAL, reason=reason)
 
 
-def _unequal(reason: str) -> Finding:
-    return Finding(identity=Identity.DIFFERENT, reason=reason)
+def _unequal(reason: str) -> IdentityFinding:
+    return IdentityFinding(identity=ExpressionRelation.DIFFERENT, reason=reason)
 
 
-def _unknown(reason: str, *, agrees: bool = False) -> Finding:
-    return Finding(identity=Identity.UNKNOWN, reason=reason, agrees=agrees)
+def _unknown(reason: str, *, agrees: bool = False) -> IdentityFinding:
+    return IdentityFinding(identity=ExpressionRelation.UNKNOWN, reason=reason, agrees=agrees)
 
 
 def _above(value: complex) -> bool:
@@ -178,7 +178,7 @@ class _Comparison:
         self.one_sided = False
         self._known: dict[tuple[int, bool], dict[int, Ball]] = {}
 
-    def finding(self) -> Finding:
+    def finding(self) -> IdentityFinding:
         proof = self._in_prime_fields()
         if proof is not None:
             return proof
@@ -188,7 +188,7 @@ class _Comparison:
             return _unknown("too many symbols")
         return self._functions()
 
-    def _in_prime_fields(self) -> Finding | None:
+    def _in_prime_fields(self) -> IdentityFinding | None:
         left, right = self._sides
         opaque = False
         for prime in PRIMES:
@@ -206,7 +206,7 @@ class _Comparison:
         self._formal = opaque and not self._names
         return None if self._formal else _PROVEN
 
-    def _constants(self) -> Finding:
+    def _constants(self) -> IdentityFinding:
         agreement = self._in_few_bits({}, real=False)
         if agreement is _At.APART:
             return _unequal("numbers differ")
@@ -216,7 +216,7 @@ class _Comparison:
             return _PROVEN
         return _equal("equal to 50 digits") if self._in_many_bits({}, real=False) else _unequal("digits differ")
 
-    def _functions(self) -> Finding:
+    def _functions(self) -> IdentityFinding:
         close, blurred, apart = self._over(points(self._names), real=True)
         if apart is None and self._traits & Trait.BRANCHES and close and self._work.steps > _RESERVE:
             # Points that depend on the written numbers find corners, but are too special to prove anything.
@@ -233,14 +233,14 @@ class _Comparison:
         name, near = self._names[0], _nearest(close, _TYPICAL_SIZE)
         return near[:1] + [point for point in near[1:] if _above(point[name]) != _above(near[0][name])][:1]
 
-    def _where_counted(self, apart: str) -> Finding:
+    def _where_counted(self, apart: str) -> IdentityFinding:
         """Expressions that differ at real numbers may be equal at natural ones, the intended ones: n! sin(pi n) = 0."""
         close, _, apart_there = self._over(map(self._named, WHOLE_POINTS), real=True)
         if apart_there is None and len(close) >= _MIN_WHOLE_POINTS:
             return _unknown("equal at natural numbers only", agrees=True)
         return _unequal(f"different {apart_there or apart}")
 
-    def _nowhere_real(self) -> Finding:
+    def _nowhere_real(self) -> IdentityFinding:
         """(-1)^n is real at integers, e^(i x) almost never."""
         self._traits |= Trait.COUNTS
         close, blurred, apart = self._over(map(self._named, WHOLE_POINTS), real=True)
@@ -255,7 +255,7 @@ class _Comparison:
             return self._valueless("no point has a value")
         return self._off_axis(self._confirmed(self._either_sign(close), blurred, real=False))
 
-    def _at_naturals(self) -> Finding | None:
+    def _at_naturals(self) -> IdentityFinding | None:
         """(-1)^(2n) is 1 at integers, which may be its intended domain; None if they differ there."""
         equal = 0
         for point in WHOLE_POINTS:
@@ -267,9 +267,9 @@ class _Comparison:
                 equal += 1
         return _unknown("equal at natural numbers only", agrees=True) if equal >= _MIN_WHOLE_POINTS else None
 
-    def _off_axis(self, finding: Finding) -> Finding:
+    def _off_axis(self, finding: IdentityFinding) -> IdentityFinding:
         """The conjugate of z is z at real points: such functions must agree at complex points as well."""
-        if finding.identity is not Identity.EQUAL or not self._traits & Trait.CONJUGATES:
+        if finding.identity is not ExpressionRelation.EQUAL or not self._traits & Trait.CONJUGATES:
             return finding
         if self._in_few_bits(complex_point(self._names), real=False) is _At.CLOSE:
             return finding
@@ -323,7 +323,7 @@ class _Comparison:
             return _At.APART
         return _At.CLOSE if min(ball.rel_accuracy_bits() for ball in balls) >= _CLOSE_BITS else _At.BLURRED
 
-    def _confirmed(self, chosen: Sequence[_Point], blurred: list[_Point], *, real: bool) -> Finding:
+    def _confirmed(self, chosen: Sequence[_Point], blurred: list[_Point], *, real: bool) -> IdentityFinding:
         """Compare with many bits at the chosen points, and at those where few bits decide nothing."""
         compared = 0
         for point in [*chosen, *blurred[:_MAX_BLURRED]]:
@@ -365,7 +365,7 @@ class _Comparison:
                 return True
         raise NoValue("too many digits cancel")
 
-    def _valueless(self, reason: str, *, agrees: bool = False) -> Finding:
+    def _valueless(self, reason: str, *, agrees: bool = False) -> IdentityFinding:
         """Nothing could be compared, perhaps because a side is a constant without a value.
 
         Raises:

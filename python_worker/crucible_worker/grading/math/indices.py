@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from crucible_worker.grading.math.tree import Call, Node, Number, Symbol
+from crucible_worker.grading.math.tree import FunctionCall, Node, Number, Symbol
 from crucible_worker.grading.math.walk import nodes_of, rebuilt, replaced
 
 __all__ = ["MAX_EXPANDED_NODES", "MAX_EXPANDED_TERMS", "expanded", "stems", "with_index"]
@@ -23,7 +23,7 @@ def with_index(node: Node, variable: str) -> Node:
     match node:
         case Symbol(name):
             return _indexed(name, (), variable) or node
-        case Call(name, arguments) if _PLACE in name:
+        case FunctionCall(name, arguments) if _PLACE in name:
             return _indexed(name, arguments, variable) or node
         case _:
             return rebuilt(node, lambda part: with_index(part, variable))
@@ -40,7 +40,7 @@ def _indexed(name: str, arguments: tuple[Node, ...], variable: str) -> Node | No
         if number:
             order.append(Symbol(variable))
         order.extend(next(known) for _ in range(part.count(_PLACE)))
-    return Call(f"{stem}_{index.replace(variable, _PLACE)}", tuple(order))
+    return FunctionCall(f"{stem}_{index.replace(variable, _PLACE)}", tuple(order))
 
 
 def expanded(variable: str, low: Node, high: Node, body: Node) -> list[Node] | None:
@@ -53,7 +53,7 @@ def expanded(variable: str, low: Node, high: Node, body: Node) -> list[Node] | N
     if not 1 <= count <= MAX_EXPANDED_TERMS:
         return None
     parts = nodes_of(body)
-    own = [part for part in parts if isinstance(part, Call) and _PLACE in part.function]
+    own = [part for part in parts if isinstance(part, FunctionCall) and _PLACE in part.function]
     own = [part for part in own if Symbol(variable) in part.arguments]
     if not own or len(parts) * count > MAX_EXPANDED_NODES or not all(map(_is_plain, own)):
         return None
@@ -62,7 +62,7 @@ def expanded(variable: str, low: Node, high: Node, body: Node) -> list[Node] | N
     return [_term(body, variable, Fraction(value)) for value in range(int(first), int(last) + 1)]
 
 
-def _is_plain(call: Call) -> bool:
+def _is_plain(call: FunctionCall) -> bool:
     """Whether an index consists of letters and digits: not x_{i+1}, which is computed, nor x_{2i}."""
     _, _, index = call.function.partition("_")
     before = index[: index.index(_PLACE)]
@@ -74,19 +74,19 @@ def _term(node: Node, variable: str, value: Fraction) -> Node:
     match node:
         case Symbol():
             return replaced(node, {variable: Number(value)})
-        case Call(name, arguments) if _PLACE in name and Symbol(variable) in arguments:
+        case FunctionCall(name, arguments) if _PLACE in name and Symbol(variable) in arguments:
             stem, _, index = name.partition("_")
             head, *tails = index.split(_PLACE)
             here = [argument == Symbol(variable) for argument in arguments]
             places = (str(value) if is_here else _PLACE for is_here in here)
             spelled = f"{stem}_{head}" + "".join(place + tail for place, tail in zip(places, tails))
             left = tuple(argument for argument, is_here in zip(arguments, here) if not is_here)
-            return Call(spelled, left) if left else Symbol(spelled)
+            return FunctionCall(spelled, left) if left else Symbol(spelled)
         case _:
             return rebuilt(node, lambda part: _term(part, variable, value))
 
 
 def stems(node: Node) -> frozenset[str]:
     """The letters whose index is summed over: x of a sum of x_i."""
-    calls = [part for part in nodes_of(node) if isinstance(part, Call) and _PLACE in part.function]
+    calls = [part for part in nodes_of(node) if isinstance(part, FunctionCall) and _PLACE in part.function]
     return frozenset([call.function.partition("_")[0] for call in calls])

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from crucible_worker.grading.math.reading import Reading
+from crucible_worker.grading.math.reading import ParsedText
 from crucible_worker.grading.math.tree import Quantity, Relation, Sum
 from crucible_worker.grading.math.units import LETTER_UNITS, PREFIXED_UNITS, UNIT_ABBREVIATIONS, UPRIGHT_ABBREVIATIONS
 from crucible_worker.grading.math.walk import arithmetic, free_symbols, nodes_of
@@ -54,7 +54,7 @@ def _is_unit(name: str) -> bool:
     return name in UNIT_ABBREVIATIONS and name not in _NO_UNITS
 
 
-def is_bare_number(reading: Reading) -> bool:
+def is_bare_number(reading: ParsedText) -> bool:
     """Whether a text is a number, without a unit or a variable."""
     return bool(reading.nodes) and all(
         arithmetic(node) and not free_symbols(node) and not any(isinstance(part, Quantity) for part in nodes_of(node))
@@ -62,7 +62,7 @@ def is_bare_number(reading: Reading) -> bool:
     )
 
 
-def is_measured(reading: Reading) -> bool:
+def is_measured(reading: ParsedText) -> bool:
     """Whether a text is one value with a unit; in `3 + 2 m` the letter belongs only to the last term."""
     match reading.nodes:
         case (Quantity(value),) | (Relation((_, Quantity(value))),):

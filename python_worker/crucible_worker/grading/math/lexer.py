@@ -21,7 +21,7 @@ from crucible_worker.grading.math.notation import (
 from crucible_worker.grading.math.scripts import written_out
 from crucible_worker.grading.math.units import CUSTOMARY_RATES, ENDING_UNITS, UNIT_ABBREVIATIONS
 
-__all__ = ["MAX_CHARS", "MAX_TOKENS", "Tokens", "TooLarge", "Unreadable", "restored", "tokenize"]
+__all__ = ["MAX_CHARS", "MAX_TOKENS", "TokenColumns", "TooLarge", "Unreadable", "restored", "tokenize"]
 
 MAX_CHARS = 10_000
 """Characters of an answer."""
@@ -41,7 +41,7 @@ class TooLarge(Unreadable):
 
 
 @dataclasses.dataclass(slots=True, kw_only=True)
-class Tokens:
+class TokenColumns:
     """Tokens, as columns; the last one is of kind `end`."""
 
     kinds: list[str] = dataclasses.field(default_factory=list)
@@ -118,7 +118,7 @@ def restored(text: str) -> str:
     return _UNESCAPED.sub(lambda found: _ESCAPES[found[0]], text)
 
 
-def tokenize(text: str) -> Tokens:
+def tokenize(text: str) -> TokenColumns:
     """Divide an answer into tokens.
 
     Raises:
@@ -176,7 +176,7 @@ class _Lexer:
     def __init__(self, found: list[str]) -> None:
         self._found = found
         self._at = 0
-        self._tokens = Tokens()
+        self._tokens = TokenColumns()
         self._kinds = self._tokens.kinds
         self._values = self._tokens.values
         self._braces = self._brackets = 0
@@ -187,7 +187,7 @@ class _Lexer:
         # Dollar signs around mathematics come in pairs: a lone one is money.
         self._lone_dollar = found.count("$") % 2 == 1
 
-    def run(self) -> Tokens:
+    def run(self) -> TokenColumns:
         """Everything."""
         kinds, values = self._kinds, self._values
         for at, token in enumerate(self._found):

@@ -12,8 +12,8 @@ from collections.abc import Hashable, Sequence
 
 from crucible_worker.grading.math.approximate import approximate
 from crucible_worker.grading.math.canonical import exact_key
-from crucible_worker.grading.math.outcome import Outcome, Scope, all_of, different, unknown
-from crucible_worker.grading.math.tree import Based, Call, Node, Number, Power, Product, Quantity, Sum
+from crucible_worker.grading.math.outcome import MathOutcome, Scope, all_of, different, unknown
+from crucible_worker.grading.math.tree import Based, FunctionCall, Node, Number, Power, Product, Quantity, Sum
 from crucible_worker.grading.math.walk import nodes_of
 
 __all__ = ["MAX_UNLIKE", "covers", "match"]
@@ -22,10 +22,10 @@ MAX_UNLIKE = 40
 """Remaining items of a side that are compared pair by pair; with more of them the answer is UNDECIDED."""
 
 _CLOSE = 1e-9
-_PLAIN = frozenset({Number, Sum, Product, Power, Call})
+_PLAIN = frozenset({Number, Sum, Product, Power, FunctionCall})
 
 
-def match(targets: Sequence[Node], answers: Sequence[Node], scope: Scope) -> Outcome:
+def match(targets: Sequence[Node], answers: Sequence[Node], scope: Scope) -> MathOutcome:
     """Whether each target has its own answer, and no answer is left."""
     if len(targets) != len(answers):
         return different("structure", f"{len(answers)} in place of {len(targets)}")
@@ -35,7 +35,7 @@ def match(targets: Sequence[Node], answers: Sequence[Node], scope: Scope) -> Out
         targets, answers = _without_common(targets, answers, target_keys, answer_keys)
     if len(targets) > MAX_UNLIKE:
         return unknown(f"more than {MAX_UNLIKE} things in any order")
-    found: list[Outcome] = []
+    found: list[MathOutcome] = []
     remaining = list(answers)
     for target in targets:
         index, outcome = _partner(target, remaining, scope)
@@ -46,7 +46,7 @@ def match(targets: Sequence[Node], answers: Sequence[Node], scope: Scope) -> Out
     return all_of(found)
 
 
-def covers(targets: Sequence[Node], answers: Sequence[Node], scope: Scope) -> Outcome:
+def covers(targets: Sequence[Node], answers: Sequence[Node], scope: Scope) -> MathOutcome:
     """Whether each target has a partner among the answers and each answer one among the targets: repeats count once."""
     targets, answers = _distinct(targets), _distinct(answers)
     rest, others = _without_common(targets, answers, [*targets], [*answers])
@@ -86,9 +86,9 @@ def _unmatched(nodes: Sequence[Node], keys: Sequence[Hashable], common: collecti
     return left
 
 
-def _partner(node: Node, others: Sequence[Node], scope: Scope, *, reverse: bool = False) -> tuple[int, Outcome]:
+def _partner(node: Node, others: Sequence[Node], scope: Scope, *, reverse: bool = False) -> tuple[int, MathOutcome]:
     """The first that is equal, else the first that may be."""
-    best: tuple[int, Outcome] | None = None
+    best: tuple[int, MathOutcome] | None = None
     size = _size(node, scope)
     for index, other in enumerate(others):
         if size is not None and (other_size := _size(other, scope)) is not None and not _close(size, other_size):

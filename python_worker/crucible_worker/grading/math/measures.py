@@ -8,7 +8,7 @@ from crucible_worker.grading.math.assembly import added
 from crucible_worker.grading.math.cursor import Cursor
 from crucible_worker.grading.math.lexer import TooLarge
 from crucible_worker.grading.math.numerals import MAX_DIGITS, MULTIPLES, NUMBER_WORDS, based, number_of_words
-from crucible_worker.grading.math.tree import Call, Constant, Node, Number, Power, Product, Quantity, Sum
+from crucible_worker.grading.math.tree import Constant, FunctionCall, Node, Number, Power, Product, Quantity, Sum
 from crucible_worker.grading.math.units import (
     LETTER_UNITS,
     MAX_UNIT_WORDS,
@@ -80,7 +80,7 @@ def operated(cursor: Cursor, node: Node) -> Node | None:
         return None
     cursor.at += 1
     power = _SUFFIXES.get(word)
-    return Call("factorial", (node,)) if power is None else Power(node, Number(Fraction(power)))
+    return FunctionCall("factorial", (node,)) if power is None else Power(node, Number(Fraction(power)))
 
 
 def _unit(cursor: Cursor) -> str:

@@ -24,7 +24,18 @@ from flint import nmod
 from crucible_worker.grading.math.evaluate_work import NoValue, Work
 from crucible_worker.grading.math.exact import Undefined, rational
 from crucible_worker.grading.math.modular_roots import imaginary_unit, rational_root
-from crucible_worker.grading.math.tree import Based, Call, Constant, Node, Number, Power, Product, Quantity, Sum, Symbol
+from crucible_worker.grading.math.tree import (
+    Based,
+    Constant,
+    FunctionCall,
+    Node,
+    Number,
+    Power,
+    Product,
+    Quantity,
+    Sum,
+    Symbol,
+)
 from crucible_worker.grading.math.walk import replaced
 
 __all__ = ["MAX_SHIFT", "ModularEvaluation"]
@@ -126,7 +137,7 @@ class ModularEvaluation:
     def _lowered(self, node: Quantity | Based) -> nmod:
         return self.value(self._work.lowered(node))
 
-    def _call(self, node: Call) -> nmod:
+    def _call(self, node: FunctionCall) -> nmod:
         exact = self._work.exact(node)
         if exact is not None:
             return self._rational(exact)
@@ -337,7 +348,7 @@ _WALKS: Mapping[type, Callable[[ModularEvaluation, Any], nmod]] = {
     Sum: ModularEvaluation._sum,
     Product: ModularEvaluation._product,
     Power: ModularEvaluation._power,
-    Call: ModularEvaluation._call,
+    FunctionCall: ModularEvaluation._call,
     Quantity: ModularEvaluation._lowered,
     Based: ModularEvaluation._lowered,
 }

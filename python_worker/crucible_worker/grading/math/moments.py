@@ -8,7 +8,7 @@ import math
 import re
 from collections.abc import Sequence
 
-from crucible_worker.grading.math.outcome import Outcome, different, equal
+from crucible_worker.grading.math.outcome import MathOutcome, different, equal
 from crucible_worker.grading.math.phrases import words_of
 
 __all__ = ["MAX_MOMENT_CHARS", "compare_moments", "other_clock"]
@@ -60,7 +60,7 @@ class _Date:
     weekday: int | None = None
 
 
-def compare_moments(target: str, answer: str) -> Outcome | None:
+def compare_moments(target: str, answer: str) -> MathOutcome | None:
     """Compare two dates, or two times of day; None if one of them is neither, or ambiguous."""
     if max(len(target), len(answer)) > MAX_MOMENT_CHARS:
         return None
@@ -78,7 +78,7 @@ def compare_moments(target: str, answer: str) -> Outcome | None:
     return equal("text") if same else different("text", "another date")
 
 
-def other_clock(target: str, answer: str) -> Outcome | None:
+def other_clock(target: str, answer: str) -> MathOutcome | None:
     """Whether two texts like 8:40 and 2:10 are two times of day, not equal ratios; None if they may be ratios.
 
     A ratio is not written with a zero before it, 08:40, and a target is a ratio in lowest terms.

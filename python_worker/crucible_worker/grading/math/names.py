@@ -2,9 +2,9 @@ r"""Names of symbols: indices and primes, and other uses of these signs: bases, 
 
 from __future__ import annotations
 
-from crucible_worker.grading.math.cursor import Cursor, Rules
+from crucible_worker.grading.math.cursor import Cursor, GrammarRules
 from crucible_worker.grading.math.numerals import based, number_of_words
-from crucible_worker.grading.math.tree import Based, Call, Constant, Node, Number, Power, Quantity, Symbol
+from crucible_worker.grading.math.tree import Based, Constant, FunctionCall, Node, Number, Power, Quantity, Symbol
 
 __all__ = ["UNKNOWN_FUNCTIONS", "Names"]
 
@@ -20,7 +20,7 @@ class Names:
 
     __slots__ = ("_rules",)
 
-    def __init__(self, rules: Rules) -> None:
+    def __init__(self, rules: GrammarRules) -> None:
         self._rules = rules
 
     def primed(self, cursor: Cursor, node: Node, marks: str) -> Node:
@@ -81,7 +81,7 @@ class Names:
             of = self._rules.argument(cursor)
             cursor.leave()
             if not _is_larger(node.exponent, of):
-                return Call("binomial", (of, node.exponent))
+                return FunctionCall("binomial", (of, node.exponent))
             cursor.at = start
         return Power(self.subscript(cursor, node.base), node.exponent)
 
@@ -99,7 +99,7 @@ class Names:
         if _is_larger(chosen, of):
             cursor.at = end
             return None
-        return Call("binomial", (of, chosen))
+        return FunctionCall("binomial", (of, chosen))
 
     def argument_words(self, cursor: Cursor) -> str:
         """The spelling of a group or a token, for the name of a symbol."""

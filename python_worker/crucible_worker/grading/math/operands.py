@@ -7,13 +7,13 @@ from fractions import Fraction
 
 from crucible_worker.grading.math import measures
 from crucible_worker.grading.math.assembly import MINUS_ONE, ONE, added, multiplied, negative, quotient
-from crucible_worker.grading.math.cursor import Cursor, Rules
+from crucible_worker.grading.math.cursor import Cursor, GrammarRules
 from crucible_worker.grading.math.expression import Expressions
 from crucible_worker.grading.math.indices import expanded, with_index
 from crucible_worker.grading.math.names import UNKNOWN_FUNCTIONS, Names
 from crucible_worker.grading.math.notation import NUMBER_SETS, spelled
 from crucible_worker.grading.math.numerals import based, number_of
-from crucible_worker.grading.math.tree import Call, Collection, Constant, Node, Number, Power, Quantity, Symbol
+from crucible_worker.grading.math.tree import Collection, Constant, FunctionCall, Node, Number, Power, Quantity, Symbol
 from crucible_worker.grading.math.walk import free_symbols, replaced
 
 __all__ = ["Operands"]
@@ -32,7 +32,7 @@ class Operands:
 
     __slots__ = ("_expressions", "_names", "_rules")
 
-    def __init__(self, rules: Rules, names: Names, expressions: Expressions) -> None:
+    def __init__(self, rules: GrammarRules, names: Names, expressions: Expressions) -> None:
         self._rules = rules
         self._names = names
         self._expressions = expressions
@@ -166,14 +166,14 @@ class Operands:
         of = Symbol(values[at + 2]) if named else self._expressions.product(cursor)
         names = free_symbols(of)
         # For y in x it depends on y: it is a function of x, as the derivative would otherwise make no sense.
-        return Call("derivative" if not names or variable.name in names else "slope", (variable, of))
+        return FunctionCall("derivative" if not names or variable.name in names else "slope", (variable, of))
 
     def binomial(self, cursor: Cursor) -> Node:
         """A binomial coefficient."""
         cursor.at += 1
         cursor.enter()
         top = self._digit_or_argument(cursor)
-        node = Call("binomial", (top, self._digit_or_argument(cursor)))
+        node = FunctionCall("binomial", (top, self._digit_or_argument(cursor)))
         cursor.leave()
         return node
 
@@ -214,7 +214,7 @@ class Operands:
         arguments = self._arguments(cursor)
         cursor.leave()
         if exponent == MINUS_ONE and name in _INVERSES:
-            return Call(_INVERSES[name], arguments)
+            return FunctionCall(_INVERSES[name], arguments)
         node = self._applied(cursor, name, arguments, base)
         return node if exponent is None else Power(node, exponent)
 
@@ -226,14 +226,14 @@ class Operands:
 
     def _applied(self, cursor: Cursor, name: str, arguments: tuple[Node, ...], base: Node | None) -> Node:
         if name == "log" and len(arguments) == 1:
-            return Call("log", (arguments[0], _TEN if base is None else base))
+            return FunctionCall("log", (arguments[0], _TEN if base is None else base))
         if base is not None:
             cursor.fail("a subscript of a function without subscripts")
         if name == "lg":
-            return Call("log", (*arguments, _TEN))
+            return FunctionCall("log", (*arguments, _TEN))
         if name in _EXTREMES and len(arguments) == 1 and free_symbols(arguments[0]):
-            return Call(_EXTREMES[name], arguments)  # of a function or a set: its argument is not its value
-        return Call(name, arguments)
+            return FunctionCall(_EXTREMES[name], arguments)  # of a function or a set: its argument is not its value
+        return FunctionCall(name, arguments)
 
     def _arguments(self, cursor: Cursor) -> tuple[Node, ...]:
         """The argument of a function: brackets, a group, or factors up to a sign, a bracket or the next function."""
@@ -256,13 +256,13 @@ class Operands:
         call = self.called(cursor, "Gamma")
         if len(call.arguments) != 1:
             return call
-        return Call("factorial", (added([*call.arguments, MINUS_ONE]),))
+        return FunctionCall("factorial", (added([*call.arguments, MINUS_ONE]),))
 
-    def called(self, cursor: Cursor, name: str) -> Call:
+    def called(self, cursor: Cursor, name: str) -> FunctionCall:
         """An unknown function of the content of the bracket that was just read."""
         cursor.at -= 1
         node = self._rules.primary(cursor)
-        return Call(name, node.items if isinstance(node, Collection) else (node,))
+        return FunctionCall(name, node.items if isinstance(node, Collection) else (node,))
 
     def series(self, cursor: Cursor) -> Node:
         r"""A sum or a product over a range: `\sum_{n=1}^{10} n^2`."""
@@ -290,7 +290,7 @@ class Operands:
         terms = expanded(variable, low, high, body)
         if terms is not None:
             return added(terms) if name == "sum" else multiplied(terms)
-        return Call(name, (Symbol(variable), low, high, body))
+        return FunctionCall(name, (Symbol(variable), low, high, body))
 
     def _variable(self, cursor: Cursor) -> str:
         if cursor.kinds[cursor.at] not in ("letter", "upright"):
@@ -332,7 +332,7 @@ class Operands:
         if len(bounds) == 1:
             cursor.fail("an integral with one bound")
         limits = (bounds["_"], bounds["^"]) if bounds else ()
-        return Call("integral", (Symbol(variable), *limits, body))
+        return FunctionCall("integral", (Symbol(variable), *limits, body))
 
     def _free_differential(self, cursor: Cursor) -> None:
         r"""Move the differential of \frac{dx}{x} after the fraction, where it is expected: \frac{1}{x} dx."""
@@ -380,7 +380,7 @@ class Operands:
             near = Power(Symbol(variable), MINUS_ONE)
             body = replaced(body, {variable: added([to, near if side == "+" else negative(near)])})
             to = _NAMED["infinity"]
-        return Call("limit", (Symbol(variable), to, body))
+        return FunctionCall("limit", (Symbol(variable), to, body))
 
     def _side(self, cursor: Cursor) -> str:
         r"""From above, from below or neither: the sign after the limit point of a variable, in `x \to 0^+`."""
@@ -411,7 +411,7 @@ class Operands:
         cursor.leave()
         if isinstance(node, Symbol) and len(node.name) > 1 and node.name.isupper():
             return node
-        return Call("conjugate", (node,))
+        return FunctionCall("conjugate", (node,))
 
     def marked(self, cursor: Cursor) -> Node:
         r"""A symbol with a mark, as a separate symbol: `\vec{v}`, `\angle ABC`, `\triangle ABC`."""

@@ -7,14 +7,14 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Literal, TypeAlias
 
 from crucible_bridge.types import MathPolicy
-from crucible_worker.grading.math.identity import Finding, Identity, examine
-from crucible_worker.grading.math.tree import Call, Node
+from crucible_worker.grading.math.identity import ExpressionRelation, IdentityFinding, examine
+from crucible_worker.grading.math.tree import FunctionCall, Node
 from crucible_worker.grading.math.walk import nodes_of, rebuilt
 
 __all__ = [
     "MAX_COMPARISONS",
     "MAX_PAIRS",
-    "Outcome",
+    "MathOutcome",
     "Pair",
     "Scope",
     "all_of",
@@ -34,13 +34,15 @@ MAX_PAIRS = 8
 Pair: TypeAlias = tuple[Node, Node]
 """Two trees of arithmetic that must be proven equal."""
 
-_REAL_ELSEWHERE = Finding(identity=Identity.DIFFERENT, reason="an absolute value extends where one side is real")
-_TOO_MUCH = Finding(identity=Identity.UNKNOWN, reason="too much to compare")
+_REAL_ELSEWHERE = IdentityFinding(
+    identity=ExpressionRelation.DIFFERENT, reason="an absolute value extends where one side is real"
+)
+_TOO_MUCH = IdentityFinding(identity=ExpressionRelation.UNKNOWN, reason="too much to compare")
 _RANK = {"": 0, "literal": 1, "rational": 2, "text": 3, "structure": 4, "identity": 5, "symbolic": 6}
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Outcome:
+class MathOutcome:
     """Whether two trees are equal."""
 
     kind: Literal["equal", "different", "unknown"]
@@ -55,24 +57,24 @@ class Outcome:
     """Numbers agreed so far for every pair."""
 
 
-def equal(method: str = "structure", reason: str = "") -> Outcome:
+def equal(method: str = "structure", reason: str = "") -> MathOutcome:
     """They are equal."""
-    return Outcome("equal", method, reason)
+    return MathOutcome("equal", method, reason)
 
 
-def different(method: str = "structure", reason: str = "") -> Outcome:
+def different(method: str = "structure", reason: str = "") -> MathOutcome:
     """They are not equal."""
-    return Outcome("different", method, reason)
+    return MathOutcome("different", method, reason)
 
 
-def unknown(reason: str, pairs: tuple[Pair, ...] = (), *, method: str = "", agrees: bool = False) -> Outcome:
+def unknown(reason: str, pairs: tuple[Pair, ...] = (), *, method: str = "", agrees: bool = False) -> MathOutcome:
     """It is unknown, or not yet known."""
-    return Outcome("unknown", method, reason, pairs, agrees)
+    return MathOutcome("unknown", method, reason, pairs, agrees)
 
 
-def all_of(outcomes: Iterable[Outcome], *, method: str = "structure") -> Outcome:
+def all_of(outcomes: Iterable[MathOutcome], *, method: str = "structure") -> MathOutcome:
     """Equal if all are; the first difference ends it."""
-    found: list[Outcome] = []
+    found: list[MathOutcome] = []
     for outcome in outcomes:
         if outcome.kind == "different":
             return outcome
@@ -88,9 +90,9 @@ def all_of(outcomes: Iterable[Outcome], *, method: str = "structure") -> Outcome
     return unknown(open_ones[0].reason, pairs, method=strongest, agrees=all(outcome.agrees for outcome in open_ones))
 
 
-def any_of(outcomes: Iterable[Outcome]) -> Outcome:
+def any_of(outcomes: Iterable[MathOutcome]) -> MathOutcome:
     """Equal if one is; otherwise the first that is open, and the first difference if none is open."""
-    first: Outcome | None = None
+    first: MathOutcome | None = None
     for outcome in outcomes:
         if outcome.kind == "equal":
             return outcome
@@ -105,7 +107,7 @@ class Scope:
 
     policy: MathPolicy
     """What counts as equivalent."""
-    compare: Callable[[Node, Node, Scope], Outcome]
+    compare: Callable[[Node, Node, Scope], MathOutcome]
     """Compares two trees of any shape; comparisons of a shape use it for the parts."""
     comparisons: int = MAX_COMPARISONS
     """How many comparisons are left."""
@@ -119,7 +121,7 @@ class Scope:
         self.comparisons -= 1
         return self.comparisons >= 0
 
-    def examine(self, left: Node, right: Node) -> Finding:
+    def examine(self, left: Node, right: Node) -> IdentityFinding:
         """Examine two formulas by numbers; UNKNOWN after too many.
 
         For an absolute value, the real domain matters: ln x is real for half of the numbers for which ln|x| is real.
@@ -132,21 +134,21 @@ class Scope:
         finding = examine(left, right)
         return _REAL_ELSEWHERE if finding.one_sided and (_has_absolute(left) or _has_absolute(right)) else finding
 
-    def each(self, lefts: Iterable[Node], rights: Iterable[Node]) -> Iterator[Outcome]:
+    def each(self, lefts: Iterable[Node], rights: Iterable[Node]) -> Iterator[MathOutcome]:
         """Compare pairs lazily, one by one."""
         for left, right in zip(lefts, rights):
             yield self.compare(left, right, self)
 
 
 def _has_absolute(node: Node) -> bool:
-    return any(isinstance(part, Call) and part.function == "abs" for part in nodes_of(node))
+    return any(isinstance(part, FunctionCall) and part.function == "abs" for part in nodes_of(node))
 
 
 def _without_log_abs(node: Node) -> Node:
     """The node with ln x for ln|x|."""
     match node:
-        case Call("ln" | "log" as function, (Call("abs", (of,)), *base)):
-            node = Call(function, (of, *base))
+        case FunctionCall("ln" | "log" as function, (FunctionCall("abs", (of,)), *base)):
+            node = FunctionCall(function, (of, *base))
     return rebuilt(node, _without_log_abs)
 
 

@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from crucible_worker.grading.math.cursor import Cursor
 from crucible_worker.grading.math.grammar import answer
-from crucible_worker.grading.math.lexer import MAX_CHARS, Tokens, TooLarge, Unreadable, restored, tokenize
+from crucible_worker.grading.math.lexer import MAX_CHARS, TokenColumns, TooLarge, Unreadable, restored, tokenize
 from crucible_worker.grading.math.numerals import number_of_words
 from crucible_worker.grading.math.phrases import node_of_words, words_of
 from crucible_worker.grading.math.tree import Collection, Node, Number, Text, children
@@ -118,7 +118,7 @@ def _moment(text: str) -> Text | None:
     return Text(words) if _DATE.fullmatch(words) else None
 
 
-def _trim(tokens: Tokens) -> None:
+def _trim(tokens: TokenColumns) -> None:
     """Drop punctuation at the ends, which belongs to the sentence."""
     kinds, values = tokens.kinds, tokens.values
     while len(kinds) > 1 and kinds[-2] in _TRAILING:

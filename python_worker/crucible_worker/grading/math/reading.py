@@ -11,14 +11,14 @@ from crucible_worker.grading.math.compare_text import is_claim
 from crucible_worker.grading.math.digits import Digits, digits_of
 from crucible_worker.grading.math.dropped import ends_with, may_drop
 from crucible_worker.grading.math.exact import Undefined, rational
-from crucible_worker.grading.math.identity import Identity, examine
+from crucible_worker.grading.math.identity import ExpressionRelation, examine
 from crucible_worker.grading.math.parse import TooLarge, Unreadable, parse
 from crucible_worker.grading.math.spans import boxed, enclosed, has_words, last_amount, marked
 from crucible_worker.grading.math.tidy import ZERO, spread, tidy
-from crucible_worker.grading.math.tree import Call, Collection, Node, Number, PlusMinus, Power, Relation, Text
+from crucible_worker.grading.math.tree import Collection, FunctionCall, Node, Number, PlusMinus, Power, Relation, Text
 from crucible_worker.grading.math.walk import free_symbols, nodes_of
 
-__all__ = ["EMPTY", "MAX_CACHED_CHARS", "WITHOUT_VALUE", "Reading", "in_words", "read", "read_target", "readings_of"]
+__all__ = ["EMPTY", "MAX_CACHED_CHARS", "WITHOUT_VALUE", "ParsedText", "in_words", "read", "read_target", "readings_of"]
 
 MAX_CACHED_CHARS = 300
 """Longer targets are read again for each answer: all cached trees must fit into a child's memory."""
@@ -31,12 +31,12 @@ _CACHED_TARGETS = 4_096
 # Few, as answers come from a model: trees of 4,000 nodes each would fill a child's memory.
 _CACHED_LATELY = 16
 _NO_VALUE = frozenset({"nan", "not a number"})
-_MAY_LACK_VALUE = frozenset({Call, Power, Text})
+_MAY_LACK_VALUE = frozenset({FunctionCall, Power, Text})
 _TINY = 1e-6
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Reading:
+class ParsedText:
     """A text, read."""
 
     nodes: tuple[Node, ...]
@@ -53,7 +53,7 @@ class Reading:
     """The kinds of nodes in it, any number of levels deep."""
 
 
-def read_target(text: str) -> Reading:
+def read_target(text: str) -> ParsedText:
     """Read a target, from a cache if possible: groups of answers share it.
 
     For a whole solution, the target is its box, or the marked answer.
@@ -62,11 +62,11 @@ def read_target(text: str) -> Reading:
 
 
 @functools.lru_cache(maxsize=_CACHED_TARGETS)
-def _remembered_target(text: str) -> Reading:
+def _remembered_target(text: str) -> ParsedText:
     return _read_target(text)
 
 
-def _read_target(text: str) -> Reading:
+def _read_target(text: str) -> ParsedText:
     inner = boxed(text)
     if inner is not None:
         return read(inner)
@@ -78,7 +78,7 @@ def _read_target(text: str) -> Reading:
     return reading
 
 
-def readings_of(answer: str, target: Reading) -> Iterator[Reading]:
+def readings_of(answer: str, target: ParsedText) -> Iterator[ParsedText]:
     """The readings of an answer: unchanged, then without the words around it if they may be dropped."""
     if (inner := enclosed(answer)) is not None:
         yield read(inner)
@@ -108,13 +108,13 @@ def readings_of(answer: str, target: Reading) -> Iterator[Reading]:
             yield read(amount)
 
 
-def _has_claims(*readings: Reading) -> bool:
+def _has_claims(*readings: ParsedText) -> bool:
     """Whether one of several things is an answer in words: in "0.5, infinitely many" nothing may be dropped."""
     nodes = (node for reading in readings for node in reading.nodes)
     return any(any(map(is_claim, node.items if isinstance(node, Collection) else (node,))) for node in nodes)
 
 
-def in_words(reading: Reading) -> bool:
+def in_words(reading: ParsedText) -> bool:
     """Whether there are words in it, so that it may be more than the answer."""
     if not reading.nodes:
         return reading.flaw not in (EMPTY, WITHOUT_VALUE)
@@ -127,24 +127,24 @@ def in_words(reading: Reading) -> bool:
 
 
 @functools.lru_cache(maxsize=_CACHED_LATELY)
-def read(text: str) -> Reading:
+def read(text: str) -> ParsedText:
     """Read a text; the last few readings are cached, as one decision may need them again."""
     if not text.strip():
-        return Reading((), EMPTY)
+        return ParsedText((), EMPTY)
     try:
         node = tidy(parse(text))
     except TooLarge as error:
-        return Reading((), f"is too large to be read: {error}", too_large=True, digits=digits_of(text))
+        return ParsedText((), f"is too large to be read: {error}", too_large=True, digits=digits_of(text))
     except Unreadable as error:
-        return Reading((), f"cannot be read: {error}")
+        return ParsedText((), f"cannot be read: {error}")
     kinds = frozenset(map(type, nodes_of(node)))
     if kinds & _MAY_LACK_VALUE and not _has_value(node):
-        return Reading((), WITHOUT_VALUE)
+        return ParsedText((), WITHOUT_VALUE)
     if PlusMinus not in kinds:
-        return Reading((node,), chars=len(text), kinds=kinds)
+        return ParsedText((node,), chars=len(text), kinds=kinds)
     together, independent = spread(node, independent=False), spread(node, independent=True)
     nodes = (together,) if together == independent else (together, independent)
-    return Reading(nodes, chars=len(text), kinds=kinds)
+    return ParsedText(nodes, chars=len(text), kinds=kinds)
 
 
 def _has_value(node: Node) -> bool:
@@ -152,7 +152,7 @@ def _has_value(node: Node) -> bool:
     for part in nodes_of(node):
         if isinstance(part, Text) and part.words in _NO_VALUE:
             return False
-        if isinstance(part, Call):
+        if isinstance(part, FunctionCall):
             if _undefined(part):
                 return False
         elif isinstance(part, Power) and isinstance(part.exponent, Number) and part.exponent.value <= 0:
@@ -176,4 +176,4 @@ def _vanishes(node: Node) -> bool:
     if isinstance(node, Number) or free_symbols(node):
         return False
     near = approximate(node)
-    return near is not None and abs(near) < _TINY and examine(node, ZERO).identity is Identity.EQUAL
+    return near is not None and abs(near) < _TINY and examine(node, ZERO).identity is ExpressionRelation.EQUAL

@@ -16,9 +16,9 @@ from crucible_worker.grading.math.equations import difference
 from crucible_worker.grading.math.polynomials import Quadratic, quadratic, roots
 from crucible_worker.grading.math.tidy import ZERO, negated
 from crucible_worker.grading.math.tree import (
-    Call,
     Collection,
     Constant,
+    FunctionCall,
     Interval,
     Node,
     Number,
@@ -149,7 +149,7 @@ def _related(relation: Relation, pairs: bool) -> RealSet | None:
 def _link(left: Node, operator: str, right: Node, name: str) -> RealSet | None:
     """The values of a variable for which a linear or quadratic relation holds, or one of an absolute value."""
     match left:
-        case Call("abs", (inner,)) if name not in free_symbols(right):
+        case FunctionCall("abs", (inner,)) if name not in free_symbols(right):
             return _magnitude(inner, operator, right, name)
     if left == Symbol(name) and name not in free_symbols(right):
         bound, rising = right, True

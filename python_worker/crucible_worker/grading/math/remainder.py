@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from fractions import Fraction
 
-from crucible_worker.grading.math.tree import Call, Node, Power, Product, Sum
+from crucible_worker.grading.math.tree import FunctionCall, Node, Power, Product, Sum
 
 __all__ = ["MAX_HEIGHT", "MAX_MODULUS", "remainder"]
 
@@ -47,7 +47,7 @@ def remainder(node: Node, modulus: int, exact: Exact, height: int = 0) -> int | 
             return result
         case Power():
             return _power(node, modulus, exact, height)
-        case Call(function="factorial", arguments=(of,)):
+        case FunctionCall(function="factorial", arguments=(of,)):
             number = exact(of)
             # A factorial from the modulus on is a multiple of it; below, it was small enough to be exact, or open.
             return 0 if number is not None and number.denominator == 1 and number >= modulus else None
@@ -86,7 +86,7 @@ def _is_large(node: Node, exact: Exact, height: int) -> bool:
             return all(_is_large(factor, exact, height) for factor in node.factors)
         case Power():
             return _is_counting(node.base, exact, height) and _is_large(node.exponent, exact, height + 1)
-        case Call(function="factorial", arguments=(of,)):
+        case FunctionCall(function="factorial", arguments=(of,)):
             return _is_large(of, exact, height + 1)
         case _:
             return False

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from crucible_worker.grading.math.exact import Undefined, rational
-from crucible_worker.grading.math.tree import Based, Call, Constant, Node, Number, Power, Product, Sum, Symbol
+from crucible_worker.grading.math.tree import Based, Constant, FunctionCall, Node, Number, Power, Product, Sum, Symbol
 
 __all__ = ["MAX_SMALL_DIGITS", "Size", "size_of"]
 
@@ -84,7 +84,7 @@ def size_of(node: Node, values: Mapping[str, int] | None = None) -> Size | None:
             return _product(_sizes(factors, values))
         case Power(base, exponent):
             return _power(base, exponent, values)
-        case Call(function, arguments):
+        case FunctionCall(function, arguments):
             return _call(function, arguments, values)
         case Based():
             return _exact(node)
@@ -180,7 +180,7 @@ def _at_most(size: float) -> float:
 
 
 def _call(function: str, arguments: Sequence[Node], values: Mapping[str, int]) -> Size | None:
-    exact = _exact(Call(function, tuple(arguments)))
+    exact = _exact(FunctionCall(function, tuple(arguments)))
     if exact is not None or not arguments:
         return exact
     first = size_of(arguments[0], values)

@@ -10,9 +10,9 @@ from crucible_worker.grading.math.cursor import Cursor
 from crucible_worker.grading.math.expression import Expressions
 from crucible_worker.grading.math.notation import spelled
 from crucible_worker.grading.math.operands import Operands
-from crucible_worker.grading.math.tree import Call, Node, Number, Relation, SetOperation, Symbol, Text
+from crucible_worker.grading.math.tree import FunctionCall, Node, Number, Relation, SetOperation, Symbol, Text
 
-__all__ = ["Statements"]
+__all__ = ["AnswerReader"]
 
 _SetOperator: TypeAlias = Literal["union", "intersection", "difference"]
 _SEPARATORS = frozenset({",", "and"})
@@ -36,7 +36,7 @@ _OPENING = frozenset({"(", "[", "{", "box{", "set{", "angle("})
 _CLOSING = frozenset({")", "]", "}", "set}", "angle)"})
 
 
-class Statements:
+class AnswerReader:
     """Reads whole answers."""
 
     __slots__ = ("_brackets", "_expressions", "_operands")
@@ -205,7 +205,7 @@ class Statements:
         name = values[cursor.at - 2]
         items, _ = self.items(cursor)
         cursor.expect(")")
-        return Call(name, tuple(items))
+        return FunctionCall(name, tuple(items))
 
     def _sets(self, cursor: Cursor, left: Node) -> Node:
         """Ratios, remainders and set operations after a sum; intersections bind more tightly than unions."""
@@ -232,12 +232,12 @@ class Statements:
         kinds = cursor.kinds
         if kinds[cursor.at] == "pmod":
             cursor.at += 1
-            return Call("residue", (left, self._operands.argument(cursor)))
+            return FunctionCall("residue", (left, self._operands.argument(cursor)))
         if kinds[cursor.at] == "(" and kinds[cursor.at + 1] == "mod":
             cursor.at += 2
             modulus = self._expressions.sum(cursor)
             cursor.expect(")")
-            return Call("residue", (left, modulus))
+            return FunctionCall("residue", (left, modulus))
         if kinds[cursor.at] == "word" and cursor.values[cursor.at] == "to":
             return self._ratio_in_words(cursor, left)
         if kinds[cursor.at] != ":" or cursor.bar == "such":
@@ -246,11 +246,11 @@ class Statements:
         while kinds[cursor.at] == ":":
             cursor.at += 1
             terms.append(self._expressions.sum(cursor))
-        return Call("ratio", tuple(terms))
+        return FunctionCall("ratio", tuple(terms))
 
     def _ratio_in_words(self, cursor: Cursor, left: Node) -> Node:
         """3 to 4 is 3:4."""
         if not isinstance(left, Number) or cursor.kinds[cursor.at + 1] != "number":
             cursor.fail()
         cursor.at += 1
-        return Call("ratio", (left, self._expressions.sum(cursor)))
+        return FunctionCall("ratio", (left, self._expressions.sum(cursor)))

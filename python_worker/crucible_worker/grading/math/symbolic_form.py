@@ -17,7 +17,18 @@ os.environ["SYMPY_GROUND_TYPES"] = "python"
 import sympy
 
 from crucible_worker.grading.math.exact import Undefined, based_value, rational
-from crucible_worker.grading.math.tree import Based, Call, Constant, Node, Number, Power, Product, Quantity, Sum, Symbol
+from crucible_worker.grading.math.tree import (
+    Based,
+    Constant,
+    FunctionCall,
+    Node,
+    Number,
+    Power,
+    Product,
+    Quantity,
+    Sum,
+    Symbol,
+)
 from crucible_worker.grading.math.walk import walk
 
 __all__ = ["FINE_BITS", "MAX_EXPONENT", "MAX_FACTORIAL", "MAX_NODES", "NUMBER_BITS", "Form", "Unsupported"]
@@ -72,7 +83,7 @@ class Form:
         nodes = [node for tree in trees for node in walk(tree)]
         if len(nodes) > MAX_NODES:
             raise Unsupported("too large")
-        calls = [node for node in nodes if isinstance(node, Call)]
+        calls = [node for node in nodes if isinstance(node, FunctionCall)]
         self.calculus = any(map(_is_calculus, calls))
         """Whether there are infinite sums, integrals, limits or derivatives."""
         self.integrals = any(call.function == "integral" for call in calls)
@@ -106,7 +117,7 @@ class Form:
                 return sym.Mul(*map(self.of, node.factors))
             case Power():
                 return self._power(node)
-            case Call():
+            case FunctionCall():
                 return self._call(node)
             case Based():
                 value = based_value(node)
@@ -151,7 +162,7 @@ class Form:
         turned = sym.sign(base) if exponent.numerator % 2 else sym.Integer(1)
         return sym.Mul(turned, sym.Pow(sym.Abs(base), power))
 
-    def _call(self, node: Call) -> Any:
+    def _call(self, node: FunctionCall) -> Any:
         if node.function in _CALCULUS:
             return self._calculus(node.function, node.arguments)
         if node.function in _COUNTING:
@@ -203,7 +214,7 @@ def _number(numerator: int, denominator: int) -> Any:
     return sym.Rational(numerator, denominator)
 
 
-def _is_calculus(call: Call) -> bool:
+def _is_calculus(call: FunctionCall) -> bool:
     """Whether this is computed by calculus: a sum of a known number of terms is not, and is exact."""
     if call.function in ("sum", "product"):
         return Constant("infinity") in (part for bound in call.arguments[1:3] for part in walk(bound))
@@ -223,9 +234,9 @@ def _natural_symbols(node: Node) -> set[str]:
         case Power(base, exponent):
             value = rational(base) if isinstance(base, Number | Product) else None
             where = (exponent,) if value is not None and value < 0 else ()
-        case Call(function, arguments) if function in _COUNTING:
+        case FunctionCall(function, arguments) if function in _COUNTING:
             where = arguments
-        case Call("sum" | "product", (_, start, stop, _)):
+        case FunctionCall("sum" | "product", (_, start, stop, _)):
             where = (start, stop)
         case _:
             where = ()

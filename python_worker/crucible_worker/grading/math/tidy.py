@@ -8,8 +8,8 @@ from fractions import Fraction
 
 from crucible_worker.grading.math.canonical import rational_or_none
 from crucible_worker.grading.math.tree import (
-    Call,
     Collection,
+    FunctionCall,
     Interval,
     Matrix,
     Node,
@@ -65,7 +65,7 @@ _COMPOUNDS = frozenset(
     for pair in itertools.combinations(series, count)
 )
 _SETS = (Relation, Collection, Interval, SetOperation, Symbol)
-_UNTIDY = frozenset({Quantity, Matrix, Collection, Call})
+_UNTIDY = frozenset({Quantity, Matrix, Collection, FunctionCall})
 _PURE_UNITS = frozenset({"degree", "percent"})
 
 
@@ -92,9 +92,9 @@ def _tidied(node: Node) -> Node:
             return _product(node, factors)
         case Power(Matrix() as base, Number(exponent)) if exponent.denominator == 1 and 2 <= exponent <= 4:
             return _product(node, (base,) * int(exponent))
-        case Call("ratio", (antecedent, consequent)):
+        case FunctionCall("ratio", (antecedent, consequent)):
             return Product((antecedent, Power(consequent, MINUS_ONE)))
-        case Call("det", (Matrix(rows),)) if len(rows) == len(rows[0]) <= MAX_DETERMINANT_SIDE:
+        case FunctionCall("det", (Matrix(rows),)) if len(rows) == len(rows[0]) <= MAX_DETERMINANT_SIDE:
             return _determinant(rows)
         case Collection("bracket", (Collection("bracket", first), *_) as rows) if _are_rows(rows, len(first)):
             return Matrix(tuple(row.items for row in rows if isinstance(row, Collection)))

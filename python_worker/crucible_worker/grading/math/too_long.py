@@ -12,10 +12,10 @@ from crucible_worker.grading.direct import MAX_SMALL_CHARS, TOO_LONG
 from crucible_worker.grading.math.canonical import rational_or_none
 from crucible_worker.grading.math.ellipses import DOTS
 from crucible_worker.grading.math.evaluate_points import MAX_SYMBOLS
-from crucible_worker.grading.math.outcome import Outcome, Scope, different, equal, unknown
-from crucible_worker.grading.math.reading import Reading
+from crucible_worker.grading.math.outcome import MathOutcome, Scope, different, equal, unknown
+from crucible_worker.grading.math.reading import ParsedText
 from crucible_worker.grading.math.sizes import MAX_SMALL_DIGITS, size_of
-from crucible_worker.grading.math.tree import Call, Collection, Node, Number, Power, Product, Sum, Symbol
+from crucible_worker.grading.math.tree import Collection, FunctionCall, Node, Number, Power, Product, Sum, Symbol
 from crucible_worker.grading.math.walk import free_symbols, nodes_of
 
 __all__ = [
@@ -44,7 +44,7 @@ _INFINITE = "infinity"
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53)
 
 
-def compare_unread(expected: Reading, said: Reading, scope: Scope) -> Outcome:
+def compare_unread(expected: ParsedText, said: ParsedText, scope: Scope) -> MathOutcome:
     """Compare the target with an answer that is beyond a budget of the parser."""
     outcome = compare_digits(expected, said)
     if outcome is not None and outcome.kind == "equal":
@@ -60,7 +60,7 @@ def compare_unread(expected: Reading, said: Reading, scope: Scope) -> Outcome:
     return outcome or unknown(reason, method="structure")
 
 
-def compare_digits(expected: Reading, said: Reading) -> Outcome | None:
+def compare_digits(expected: ParsedText, said: ParsedText) -> MathOutcome | None:
     """Compare a numeral that is too long to be read with another, or with a number; None if one of them is neither."""
     if expected.digits is not None and said.digits is not None:
         return equal("rational") if expected.digits == said.digits else different("rational")
@@ -75,7 +75,7 @@ def compare_digits(expected: Reading, said: Reading) -> Outcome | None:
     return None
 
 
-def compare_by_size(target: Node, answer: Node) -> Outcome | None:
+def compare_by_size(target: Node, answer: Node) -> MathOutcome | None:
     """Different, if one formula has a value with very many digits and the other has not; None otherwise."""
     names = sorted(free_symbols(target) | free_symbols(answer))
     if len(names) > MAX_SYMBOLS:
@@ -90,7 +90,7 @@ def compare_by_size(target: Node, answer: Node) -> Outcome | None:
     return different("identity", "of another size") if said.outsize or expected.outsize else None
 
 
-def is_small(target: Reading) -> bool:
+def is_small(target: ParsedText) -> bool:
     """Whether a target was read, is short, and has no part that is longer when it is written out."""
     if not target.nodes or target.chars > MAX_SMALL_CHARS:
         return False
@@ -102,10 +102,10 @@ def is_longer(node: Node) -> bool:
     return any(map(_is_longer, nodes_of(node)))
 
 
-def has_outsize(answer: Reading) -> bool:
+def has_outsize(answer: ParsedText) -> bool:
     """Whether there is a number of very many digits in an answer, as a power or a factorial."""
     return any(
-        isinstance(part, Power | Call)
+        isinstance(part, Power | FunctionCall)
         and not free_symbols(part)
         and (size := size_of(part)) is not None
         and size.outsize
@@ -114,7 +114,7 @@ def has_outsize(answer: Reading) -> bool:
     )
 
 
-def leaves_out(answer: Reading, target: Reading) -> bool:
+def leaves_out(answer: ParsedText, target: ParsedText) -> bool:
     r"""Whether there are dots in an answer that cannot mean the target.
 
     Dots may stand for anything. `1 + 2 + \cdots + n` may be `n(n + 1)/2`, and `\{3, 9, \ldots, 243\}` a set that begins
@@ -148,7 +148,7 @@ def _is_longer(node: Node) -> bool:
             return size is None or not size.small
         case Symbol():
             return node == DOTS
-        case Call(function, (_, _, last, _)) if function in _WRITTEN_OUT:
+        case FunctionCall(function, (_, _, last, _)) if function in _WRITTEN_OUT:
             return getattr(last, "name", "") != _INFINITE
         case Power(Sum() as base, Number(times)) if free_symbols(base):
             return times > _MAX_EXPANDED
@@ -157,7 +157,7 @@ def _is_longer(node: Node) -> bool:
             if size is None:
                 return not (isinstance(exponent, Number) and abs(exponent.value) <= Fraction(_MAX_EXPANDED))
             return not size.small
-        case Call(function) if function in _GROWING and not free_symbols(node):
+        case FunctionCall(function) if function in _GROWING and not free_symbols(node):
             size = size_of(node)
             return size is None or not size.small
         case _:

@@ -13,9 +13,9 @@ from typing import Literal, TypeAlias
 
 __all__ = [
     "Based",
-    "Call",
     "Collection",
     "Constant",
+    "FunctionCall",
     "Interval",
     "Matrix",
     "Node",
@@ -86,7 +86,7 @@ class Power:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Call:
+class FunctionCall:
     """A known function of arguments.
 
     One argument: sin cos tan cot sec csc, arcsin arccos arctan arccot arcsec arccsc, sinh cosh tanh coth sech csch,
@@ -97,7 +97,7 @@ class Call:
     Symbol: sum, product (variable, from, to, of), integral (variable, from, to, of) or (variable, of), limit (variable,
     at, of), derivative (variable, of). Variable first, but not bound: slope (variable, of), the derivative of what may
     depend on the variable. Of a function or a set: maximum, minimum; nothing computes them. Every other name is a
-    unknown function: f(x) is `Call("f", (x,))`.
+    unknown function: f(x) is `FunctionCall("f", (x,))`.
     """
 
     function: str
@@ -203,7 +203,7 @@ Node: TypeAlias = (
     | Sum
     | Product
     | Power
-    | Call
+    | FunctionCall
     | Quantity
     | Based
     | PlusMinus
@@ -234,7 +234,7 @@ _CHILDREN: dict[type, tuple[str, ...]] = {
     Sum: ("terms",),
     Product: ("factors",),
     Power: ("base", "exponent"),
-    Call: ("arguments",),
+    FunctionCall: ("arguments",),
     Quantity: ("value",),
     PlusMinus: ("left", "right"),
     Collection: ("items",),

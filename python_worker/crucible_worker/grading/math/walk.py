@@ -9,9 +9,9 @@ from typing import Any
 
 from crucible_worker.grading.math.tree import (
     Based,
-    Call,
     Collection,
     Constant,
+    FunctionCall,
     Interval,
     Matrix,
     Node,
@@ -47,7 +47,7 @@ _PARTS: Mapping[type, Callable[[Any], tuple[Node, ...]]] = {
     Sum: operator.attrgetter("terms"),
     Product: operator.attrgetter("factors"),
     Power: operator.attrgetter("base", "exponent"),
-    Call: operator.attrgetter("arguments"),
+    FunctionCall: operator.attrgetter("arguments"),
     Quantity: lambda node: (node.value,),
     PlusMinus: operator.attrgetter("left", "right"),
     Collection: operator.attrgetter("items"),
@@ -56,7 +56,7 @@ _PARTS: Mapping[type, Callable[[Any], tuple[Node, ...]]] = {
     Relation: operator.attrgetter("operands"),
     Matrix: lambda node: tuple(itertools.chain.from_iterable(node.rows)),
 }
-_ARITHMETIC = (Number, Constant, Symbol, Sum, Product, Power, Call, Based)
+_ARITHMETIC = (Number, Constant, Symbol, Sum, Product, Power, FunctionCall, Based)
 _LEAVES = (Number, Constant, Symbol, Based, Text)
 
 
@@ -79,8 +79,8 @@ def rebuilt(node: Node, change: Callable[[Node], Node]) -> Node:
             return Product(changed)
         case Power():
             return Power(*changed)
-        case Call(function):
-            return Call(function, changed)
+        case FunctionCall(function):
+            return FunctionCall(function, changed)
         case Quantity(_, unit):
             return Quantity(changed[0], unit)
         case PlusMinus():
@@ -154,7 +154,7 @@ def _bound(parts: Sequence[Node]) -> set[str]:
     return {
         part.arguments[0].name
         for part in parts
-        if isinstance(part, Call)
+        if isinstance(part, FunctionCall)
         and part.function in BINDING
         and part.arguments
         and isinstance(part.arguments[0], Symbol)

@@ -10,8 +10,8 @@ import psycopg
 from psycopg import errors, pq
 from psycopg.conninfo import conninfo_to_dict
 
-from crucible_worker.journal.postgres.dialect import Dialect, adapt
-from crucible_worker.journal.queries import Found
+from crucible_worker.journal.postgres.dialect import SqlTranslator, adapt
+from crucible_worker.journal.queries import StatementResult
 
 __all__ = [
     "LEASE",
@@ -21,7 +21,7 @@ __all__ = [
     "SCHEMA_NAME",
     "SETTINGS",
     "PostgresReader",
-    "Statements",
+    "WriterStatements",
     "connect",
     "is_lost",
     "parameters",
@@ -86,10 +86,10 @@ def is_lost(error: Exception, connection: psycopg.Connection[Any] | None) -> boo
     return isinstance(error, _LOST) or connection is None or connection.closed
 
 
-class Statements:
+class WriterStatements:
     """Runs the statements of a transaction of the writer."""
 
-    def __init__(self, connection: psycopg.Connection[Any], dialect: Dialect) -> None:
+    def __init__(self, connection: psycopg.Connection[Any], dialect: SqlTranslator) -> None:
         """For a connection."""
         self._connection, self._dialect = connection, dialect
         self.changes = 0
@@ -106,12 +106,12 @@ class Statements:
 class PostgresReader:
     """A connection that only reads."""
 
-    def __init__(self, connection: psycopg.Connection[Any], dialect: Dialect) -> None:
+    def __init__(self, connection: psycopg.Connection[Any], dialect: SqlTranslator) -> None:
         """For a connection, which `close` closes."""
         self._connection, self._dialect = connection, dialect
         self._cursors = 0
 
-    def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> Found:
+    def execute(self, sql: str, parameters: Sequence[Any] = (), /) -> StatementResult:
         """Run one statement, when its rows are asked for."""
         return _Selected(self, self._dialect.translated(sql), parameters)
 

@@ -18,13 +18,13 @@ from psycopg.adapt import Dumper
 from psycopg.postgres import types
 from psycopg.types.string import StrDumperUnknown
 
-__all__ = ["Dialect", "adapt"]
+__all__ = ["SqlTranslator", "adapt"]
 
 _REPLACE = re.compile(r"INSERT OR REPLACE INTO (\w+)")
 _IGNORE = "INSERT OR IGNORE INTO"
 
 
-class Dialect:
+class SqlTranslator:
     """Translates statements; it knows the tables of one journal. Safe to use from several threads."""
 
     def __init__(self, tables: Mapping[str, tuple[Sequence[str], Sequence[str]]]) -> None:
@@ -33,7 +33,7 @@ class Dialect:
         self._known: dict[str, LiteralString] = {}
 
     @classmethod
-    def of(cls, connection: psycopg.Connection[Any], schema: str) -> Dialect:
+    def of(cls, connection: psycopg.Connection[Any], schema: str) -> SqlTranslator:
         """For the tables of a schema."""
         rows = connection.execute(
             """SELECT relation.relname, attname, coalesce(attnum = ANY (indkey), false)

@@ -31,12 +31,12 @@ from crucible_worker.journal.postgres.connections import (
     SCHEMA_NAME,
     SETTINGS,
     PostgresReader,
-    Statements,
+    WriterStatements,
     connect,
     is_lost,
     parameters,
 )
-from crucible_worker.journal.postgres.dialect import Dialect
+from crucible_worker.journal.postgres.dialect import SqlTranslator
 from crucible_worker.journal.queries import Head, JournalDamaged, Reads, head
 from crucible_worker.journal.store import Submit
 from crucible_worker.journal.transaction import Transaction
@@ -69,7 +69,7 @@ _LOCK_CLASS = 0x43425247
 """The first number of the sessions' advisory locks."""
 
 
-class Session:
+class WorkerSession:
     """The session of one worker; used by the writer's thread, but for `token`."""
 
     def __init__(self, worker: str) -> None:
@@ -167,11 +167,11 @@ _NOTIFY = f"SELECT pg_notify('{CHANNEL}', log_id || ' ' || sequence || ' ' || ol
 class PostgresWriting:
     """See `crucible_worker.journal.store.Writing`."""
 
-    def __init__(self, url: str, dialect: Dialect, session: Session) -> None:
+    def __init__(self, url: str, dialect: SqlTranslator, session: WorkerSession) -> None:
         """Connect with the first transaction."""
         self._url, self._dialect, self._session = url, dialect, session
         self._connection: psycopg.Connection[Any] | None = None
-        self._statements: Statements | None = None
+        self._statements: WriterStatements | None = None
         self._transaction = ""
         self._through = 0
         self._failing_since: float | None = None
@@ -179,7 +179,7 @@ class PostgresWriting:
         self._ending = threading.Event()
 
     @property
-    def source(self) -> Statements:
+    def source(self) -> WriterStatements:
         """Runs the statements of the transaction."""
         assert self._statements is not None, "no transaction has begun"
         return self._statements
@@ -263,7 +263,7 @@ class PostgresWriting:
         except psycopg.Error:
             connection.close()
             raise
-        self._connection, self._statements = connection, Statements(connection, self._dialect)
+        self._connection, self._statements = connection, WriterStatements(connection, self._dialect)
         return connection
 
     def _was_committed(self) -> bool:
@@ -292,7 +292,7 @@ RELEASE_SECONDS = 0.5
 class Leases:
     """What one worker owns of one kind; see `crucible_worker.journal.store.Owners`."""
 
-    def __init__(self, kind: str, session: Session, submit: Submit, read: Callable[..., Any]) -> None:
+    def __init__(self, kind: str, session: WorkerSession, submit: Submit, read: Callable[..., Any]) -> None:
         """Own nothing yet.
 
         Args:
@@ -502,11 +502,11 @@ class PostgresStore:
     errors: tuple[type[Exception], ...] = (psycopg.Error, JournalDamaged)
     beat_seconds: float | None = BEAT_SECONDS
 
-    def __init__(self, url: str, folder: Path, dialect: Dialect, log: Head) -> None:
+    def __init__(self, url: str, folder: Path, dialect: SqlTranslator, log: Head) -> None:
         """See `prepare`."""
         self._url, self._dialect, self._log = url, dialect, log
         self.folder = folder
-        self._session = Session(f"{socket.gethostname()} {os.getpid()}")
+        self._session = WorkerSession(f"{socket.gethostname()} {os.getpid()}")
 
     def connect(self) -> PostgresReader:
         """Another connection that only reads."""
@@ -557,7 +557,7 @@ def prepare(url: str, state_dir: Path) -> PostgresStore:
             refuse_unfit(connection)
             _migrate(connection)
             recognize(connection, 0)
-            dialect = Dialect.of(connection, SCHEMA_NAME)
+            dialect = SqlTranslator.of(connection, SCHEMA_NAME)
             reader = PostgresReader(connection, dialect)
             log = head(reader)
         folder = state_dir / f"journal-{log.log_id}"

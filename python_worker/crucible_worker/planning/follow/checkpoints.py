@@ -16,12 +16,12 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from crucible_worker.planning.follow.contents import Contents, Incomplete, Stamp, examine, step_of_trainer_state
+from crucible_worker.planning.follow.contents import FolderContents, Incomplete, Stamp, examine, step_of_trainer_state
 from crucible_worker.planning.follow.names import Candidate, InvalidNaming, Naming, candidates, natural_order
 
 __all__ = [
     "SETTLE_SECONDS",
-    "Checkpoint",
+    "FollowedCheckpoint",
     "InvalidNaming",
     "Looked",
     "Lookout",
@@ -42,7 +42,7 @@ systems may count in units of two seconds."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Checkpoint:
+class FollowedCheckpoint:
     """A whole checkpoint."""
 
     name: str
@@ -71,7 +71,7 @@ class Unfinished:
     """None if it is not known."""
     reason: str
     """What is missing, without a subject: `has no config.json`."""
-    checkpoint: Checkpoint | None = None
+    checkpoint: FollowedCheckpoint | None = None
     """The checkpoint, if it is whole, and another one of its step is preferred to it."""
 
 
@@ -79,17 +79,17 @@ class Unfinished:
 class Looked:
     """What a folder contains. Every other folder in it has nothing to do with checkpoints."""
 
-    whole: tuple[Checkpoint, ...]
+    whole: tuple[FollowedCheckpoint, ...]
     """By step."""
     unfinished: tuple[Unfinished, ...]
     """By name; `step-9` comes before `step-10`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Seen:
+class _FolderState:
     """What was found in a folder."""
 
-    verdict: Checkpoint | Unfinished | None
+    verdict: FollowedCheckpoint | Unfinished | None
     folder: Stamp
     """Of the folder."""
     lasting: bool = False
@@ -110,7 +110,7 @@ class Lookout:
         """Remember nothing yet; the directory need not exist."""
         self._directory = directory
         self._naming = naming
-        self._seen: dict[str, _Seen] = {}
+        self._seen: dict[str, _FolderState] = {}
         self._looked = Looked(whole=(), unfinished=())
         self._last: float | None = None
 
@@ -121,8 +121,8 @@ class Lookout:
             OSError: the folder cannot be read.
         """
         now = time.time()
-        seen: dict[str, _Seen] = {}
-        verdicts: list[tuple[bool, Checkpoint | Unfinished]] = []
+        seen: dict[str, _FolderState] = {}
+        verdicts: list[tuple[bool, FollowedCheckpoint | Unfinished]] = []
         news = False
         for candidate in candidates(self._directory, self._naming):
             entry = self._see(candidate)
@@ -135,7 +135,7 @@ class Lookout:
         self._seen, self._last = seen, now
         return self._looked
 
-    def _see(self, candidate: Candidate) -> _Seen:
+    def _see(self, candidate: Candidate) -> _FolderState:
         before = self._seen.get(candidate.path)
         folder = _stamp(candidate.path)
         if before is not None and before.lasting and folder == before.folder and _is_same(before.weights):
@@ -144,15 +144,15 @@ class Lookout:
             return self._examine(candidate, folder, before)
         except Incomplete as error:
             verdict = Unfinished(name=_as_text(candidate.name), step=candidate.step, reason=error.reason)
-            return _Seen(verdict, folder, lasting=error.by_names and _is_old(folder))
+            return _FolderState(verdict, folder, lasting=error.by_names and _is_old(folder))
 
-    def _examine(self, candidate: Candidate, folder: Stamp, before: _Seen | None) -> _Seen:
+    def _examine(self, candidate: Candidate, folder: Stamp, before: _FolderState | None) -> _FolderState:
         if candidate.link:
             raise Incomplete("is a symbolic link; follow the folder that it leads into")
         path = Path(candidate.path)
         step = candidate.step if candidate.step is not None else step_of_trainer_state(path)
         if step is None and not candidate.expected:
-            return _Seen(None, folder, lasting=_is_old(folder))
+            return _FolderState(None, folder, lasting=_is_old(folder))
         if candidate.name != _as_text(candidate.name):
             raise Incomplete("has a name that is not UTF-8; rename it", by_names=True)
         contents = examine(path, self._naming.marker)
@@ -162,12 +162,12 @@ class Lookout:
         settled = _had(before, found) or _is_finished(folder, contents) or self._has_settled(folder, contents, before)
         if not settled or _stamp(path) != folder:  # a deletion that began since then would not be seen in the stamps
             verdict = Unfinished(name=candidate.name, step=step, reason=_CHANGES)
-            return _Seen(verdict, folder, stamps=contents.files)
+            return _FolderState(verdict, folder, stamps=contents.files)
         weights = contents.weights[0]
         weights_stamp = (os.path.join(candidate.path, weights), contents.files[weights])
-        return _Seen(found, folder, lasting=_is_old(folder), stamps=contents.files, weights=weights_stamp)
+        return _FolderState(found, folder, lasting=_is_old(folder), stamps=contents.files, weights=weights_stamp)
 
-    def _has_settled(self, folder: Stamp, contents: Contents, before: _Seen | None) -> bool:
+    def _has_settled(self, folder: Stamp, contents: FolderContents, before: _FolderState | None) -> bool:
         """Whether nothing has changed lately.
 
         A folder that has changed since the last look, and has only times from before it, comes from a clock that is
@@ -205,8 +205,8 @@ def _as_text(name: str) -> str:
     return os.fsencode(name).decode(errors="backslashreplace")
 
 
-def _checkpoint(candidate: Candidate, step: int, contents: Contents) -> Checkpoint:
-    return Checkpoint(
+def _checkpoint(candidate: Candidate, step: int, contents: FolderContents) -> FollowedCheckpoint:
+    return FollowedCheckpoint(
         name=candidate.name,
         path=Path(candidate.path),
         step=step,
@@ -217,13 +217,13 @@ def _checkpoint(candidate: Candidate, step: int, contents: Contents) -> Checkpoi
     )
 
 
-def _sorted(verdicts: Iterable[tuple[bool, Checkpoint | Unfinished]]) -> Looked:
+def _sorted(verdicts: Iterable[tuple[bool, FollowedCheckpoint | Unfinished]]) -> Looked:
     """One checkpoint for each step: of several, the one with the last name in natural order.
 
     Names with a step come after all others: `checkpoint-500` is preferred to a `final` of the same step.
     """
     unfinished: list[Unfinished] = []
-    by_step: dict[int, Checkpoint] = {}
+    by_step: dict[int, FollowedCheckpoint] = {}
     for _, verdict in sorted(verdicts, key=lambda pair: (pair[0], natural_order(pair[1].name))):
         if isinstance(verdict, Unfinished):
             unfinished.append(verdict)
@@ -239,13 +239,13 @@ def _sorted(verdicts: Iterable[tuple[bool, Checkpoint | Unfinished]]) -> Looked:
     )
 
 
-def _had(before: _Seen | None, found: Checkpoint) -> bool:
+def _had(before: _FolderState | None, found: FollowedCheckpoint) -> bool:
     """Whether these weights were whole before: a file that a trainer adds later does not make them less so."""
     verdict = before.verdict if before is not None else None
-    return isinstance(verdict, Checkpoint) and verdict.identity == found.identity
+    return isinstance(verdict, FollowedCheckpoint) and verdict.identity == found.identity
 
 
-def _is_finished(folder: Stamp, contents: Contents) -> bool:
+def _is_finished(folder: Stamp, contents: FolderContents) -> bool:
     """Whether its trainer has written the last file, and nothing was written, added or removed since."""
     if contents.last is None:
         return False
@@ -254,11 +254,11 @@ def _is_finished(folder: Stamp, contents: Contents) -> bool:
     return all(stamp.mtime_ns <= contents.last.mtime_ns for stamp in contents.files.values())
 
 
-def _settled(folder: Stamp, contents: Contents) -> bool:
+def _settled(folder: Stamp, contents: FolderContents) -> bool:
     return all(_is_older(stamp, SETTLE_SECONDS) for stamp in (folder, *contents.files.values()))
 
 
-def _newest(folder: Stamp, contents: Contents) -> float:
+def _newest(folder: Stamp, contents: FolderContents) -> float:
     return max(contents.written_at, folder.mtime_ns / 1e9)
 
 

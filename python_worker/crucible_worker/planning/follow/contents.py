@@ -24,7 +24,7 @@ from crucible_worker.backends.local.paths import (
 )
 from crucible_worker.planning.follow.json_reader import JsonReader
 
-__all__ = ["TRAINER_STATE", "Contents", "Incomplete", "Stamp", "examine", "step_of_trainer_state"]
+__all__ = ["TRAINER_STATE", "FolderContents", "Incomplete", "Stamp", "examine", "step_of_trainer_state"]
 
 MODEL_CONFIG = "config.json"
 """Of a model that is no adapter."""
@@ -67,7 +67,7 @@ class Stamp:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Contents:
+class FolderContents:
     """What was found in the folder of a whole model or adapter."""
 
     adapter: bool
@@ -101,7 +101,7 @@ class Incomplete(Exception):
         self.by_names = by_names
 
 
-def examine(path: Path, marker: str | None = None) -> Contents:
+def examine(path: Path, marker: str | None = None) -> FolderContents:
     """Look into a folder. Reads headers of weights: call it in a thread.
 
     Args:
@@ -129,7 +129,7 @@ def examine(path: Path, marker: str | None = None) -> Contents:
     # Files next to an adapter do not belong to it: see `adapter_files` of the local models.
     others = set() if adapter else {name for name in names if Path(name).suffix in RELEVANT_SUFFIXES}
     files = _stamps(path, needed | others, needed)
-    return Contents(adapter=adapter, weights=weights, files=files, last=_last(path, names, marker))
+    return FolderContents(adapter=adapter, weights=weights, files=files, last=_last(path, names, marker))
 
 
 def step_of_trainer_state(path: Path) -> int | None:

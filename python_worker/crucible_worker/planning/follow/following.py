@@ -29,7 +29,7 @@ from crucible_bridge.types import FollowPolicy, parse_model
 from crucible_worker.journal import OwnershipLost
 from crucible_worker.journal.follows import CheckpointRow, CheckpointState, FollowRow, StepState
 from crucible_worker.planning.follow import events
-from crucible_worker.planning.follow.checkpoints import Checkpoint, Looked, Lookout, Naming, Unfinished
+from crucible_worker.planning.follow.checkpoints import FollowedCheckpoint, Looked, Lookout, Naming, Unfinished
 from crucible_worker.planning.follow.holding import GivenUp, Vanished, changed, hold, left, recovered, release
 from crucible_worker.planning.follow.models import NoBaseModel, model_of
 from crucible_worker.planning.follow.places import RELEASED_SUFFIX, folder_name, hold_name
@@ -111,8 +111,8 @@ def _put(path: Path, content: str, mode: int) -> None:
 
 
 def chosen(
-    policy: FollowPolicy, every: int, new: Sequence[Checkpoint], *, before: int, latest: int | None
-) -> Iterator[tuple[Checkpoint, str]]:
+    policy: FollowPolicy, every: int, new: Sequence[FollowedCheckpoint], *, before: int, latest: int | None
+) -> Iterator[tuple[FollowedCheckpoint, str]]:
     """Each new checkpoint with the reason to skip it; an empty reason if it is evaluated.
 
     Args:
@@ -161,7 +161,7 @@ class Following:
         self._markers = Markers(records.state_dir, row)
         self._folder = self._markers.hold_folder
         self._known: dict[tuple[str, str], CheckpointRow] = {}
-        self._recovered: dict[str, Checkpoint] = {}
+        self._recovered: dict[str, FollowedCheckpoint] = {}
         self._stopping = asyncio.Event()
         self._used = time.monotonic()
         self._said = ""
@@ -336,20 +336,20 @@ class Following:
             raise OSError(f"{directory} has become a link to {real}; follow that folder")
         return self._lookout.look()
 
-    async def _why_not_due(self, checkpoint: Checkpoint) -> str:
+    async def _why_not_due(self, checkpoint: FollowedCheckpoint) -> str:
         """Why the plan does not want a checkpoint; empty if it does."""
         if await self._plans.is_due(self._row.plan_id, checkpoint.step):
             return ""
         return f"nothing of the plan {self._row.plan_id} is due at step {checkpoint.step}"
 
-    def _why_not(self, checkpoint: Checkpoint) -> str:
+    def _why_not(self, checkpoint: FollowedCheckpoint) -> str:
         """Why a checkpoint that policy and plan want is not evaluated; empty if it is."""
         for row in self._known.values():
             if row.step == checkpoint.step and row.state is not CheckpointState.SKIPPED and row.name != checkpoint.name:
                 return f"another checkpoint of step {row.step} is or was evaluated, {row.name}"
         return ""
 
-    async def _take(self, checkpoint: Checkpoint, reason: str, latest: int, *, wanted: bool) -> None:
+    async def _take(self, checkpoint: FollowedCheckpoint, reason: str, latest: int, *, wanted: bool) -> None:
         """Hold a checkpoint that is going to be evaluated, or skip it if there is a reason; `wanted` by the policy."""
         row = CheckpointRow(
             name=checkpoint.name,
@@ -387,7 +387,7 @@ class Following:
         await self._note(row, event)
         self._recovered.pop(checkpoint.name, None)
 
-    def _hold(self, checkpoint: Checkpoint, row: CheckpointRow) -> tuple[CheckpointRow, str]:
+    def _hold(self, checkpoint: FollowedCheckpoint, row: CheckpointRow) -> tuple[CheckpointRow, str]:
         """Hold a checkpoint; the row of it as held, and why it is not held by links."""
         held = hold(
             checkpoint,

@@ -20,8 +20,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO, Literal
 
-from crucible_worker.planning.follow.checkpoints import Checkpoint, Naming
-from crucible_worker.planning.follow.contents import Contents, Incomplete, Stamp, examine
+from crucible_worker.planning.follow.checkpoints import FollowedCheckpoint, Naming
+from crucible_worker.planning.follow.contents import FolderContents, Incomplete, Stamp, examine
 from crucible_worker.util.private_files import make_private_folder, open_private
 
 __all__ = ["GivenUp", "Held", "Vanished", "changed", "hold", "left", "recovered", "release"]
@@ -70,7 +70,7 @@ class _Moved(Exception):
 
 
 def hold(
-    checkpoint: Checkpoint,
+    checkpoint: FollowedCheckpoint,
     folder: Path,
     *,
     max_copy_bytes: int,
@@ -144,7 +144,7 @@ def left(folder: Path) -> tuple[str, ...]:
     return tuple(sorted(whole | {name[1 : -len(_PARTIAL)] for name in partial}))
 
 
-def recovered(folder: Path) -> tuple[Checkpoint, ...]:
+def recovered(folder: Path) -> tuple[FollowedCheckpoint, ...]:
     """Checkpoints that are held whole in a folder, by step, whatever has become of their own folders since.
 
     A process that is killed after it held a checkpoint, and before it noted that, leaves it to the next one: `hold`
@@ -171,8 +171,8 @@ def changed(path: Path, identity: str) -> str:
 
 
 def _linked_or_copied(
-    checkpoint: Checkpoint,
-    contents: Contents,
+    checkpoint: FollowedCheckpoint,
+    contents: FolderContents,
     places: list[Path],
     max_copy_bytes: int,
     given_up: Callable[[], bool],
@@ -198,22 +198,24 @@ def _linked_or_copied(
     return _not_held(checkpoint, f"{why}; a copy is refused: {', '.join(refusals)}")
 
 
-def _not_held(checkpoint: Checkpoint, why: str) -> Held:
+def _not_held(checkpoint: FollowedCheckpoint, why: str) -> Held:
     return Held(path=checkpoint.path, how="nothing", why=why, identity=checkpoint.identity)
 
 
-def _held_before(checkpoint: Checkpoint, place: Path) -> Held | None:
+def _held_before(checkpoint: FollowedCheckpoint, place: Path) -> Held | None:
     held, _ = _folders(place, checkpoint.name)
     record = _record(held)
     return record[1] if record is not None and record[0].identity == checkpoint.identity else None
 
 
-def _record(held: Path) -> tuple[Checkpoint, Held] | None:
+def _record(held: Path) -> tuple[FollowedCheckpoint, Held] | None:
     """What a folder holds; None if it is no folder of a held checkpoint, or its files have changed since."""
     try:
         record = json.loads((held / _RECORD).read_bytes())
         checkpoint = dict(record["checkpoint"])
-        found = Checkpoint(**checkpoint | {"path": Path(checkpoint["path"]), "files": tuple(checkpoint["files"])})
+        found = FollowedCheckpoint(
+            **checkpoint | {"path": Path(checkpoint["path"]), "files": tuple(checkpoint["files"])}
+        )
         how = Held(path=held, how=record["how"], why=record["why"], identity=record["identity"])
         if found.name != held.name or type(found.step) is not int or type(found.written_at) is not float:
             return None
@@ -226,7 +228,7 @@ def _is_held(folder: Path) -> bool:
     return os.path.isfile(folder / _RECORD)
 
 
-def _as_found(checkpoint: Checkpoint, naming: Naming) -> Contents:
+def _as_found(checkpoint: FollowedCheckpoint, naming: Naming) -> FolderContents:
     """What is in its folder now: the weights that were found, and no fewer files."""
     try:
         contents = examine(checkpoint.path, naming.marker)
@@ -242,7 +244,7 @@ def _as_found(checkpoint: Checkpoint, naming: Naming) -> Contents:
     return contents
 
 
-def _link_outside(checkpoint: Checkpoint, contents: Contents) -> str:
+def _link_outside(checkpoint: FollowedCheckpoint, contents: FolderContents) -> str:
     """A file that is a symbolic link out of the folder around the checkpoint; empty if there is none.
 
     A hard link to its target would hide from the rules of model roots that it lies outside of them.
@@ -255,8 +257,8 @@ def _link_outside(checkpoint: Checkpoint, contents: Contents) -> str:
 
 
 def _put(
-    checkpoint: Checkpoint,
-    contents: Contents,
+    checkpoint: FollowedCheckpoint,
+    contents: FolderContents,
     place: Path,
     how: Literal["links", "copy"],
     why: str,
@@ -295,7 +297,7 @@ def _put(
     return Held(path=held, how=how, why=why, identity=identity)
 
 
-def _verified(partial: Path, contents: Contents, how: Literal["links", "copy"]) -> str:
+def _verified(partial: Path, contents: FolderContents, how: Literal["links", "copy"]) -> str:
     """The identity of what was put into a folder, which has to be what was found."""
     try:
         put = examine(partial)
@@ -321,7 +323,7 @@ def _link(source: Path, target: Path, name: str) -> None:
 class _Copy:
     """Copies files that are open already: a deletion meanwhile removes their names alone."""
 
-    def __init__(self, streams: dict[str, BinaryIO], contents: Contents, given_up: Callable[[], bool]) -> None:
+    def __init__(self, streams: dict[str, BinaryIO], contents: FolderContents, given_up: Callable[[], bool]) -> None:
         """Copy each stream from its start."""
         self._streams = streams
         self._contents = contents
@@ -343,7 +345,7 @@ class _Copy:
 
 
 @contextlib.contextmanager
-def _opened(checkpoint: Checkpoint, contents: Contents) -> Iterator[dict[str, BinaryIO]]:
+def _opened(checkpoint: FollowedCheckpoint, contents: FolderContents) -> Iterator[dict[str, BinaryIO]]:
     """All its files, open for reading at once."""
     with contextlib.ExitStack() as stack:
         streams: dict[str, BinaryIO] = {}

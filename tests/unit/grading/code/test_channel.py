@@ -6,7 +6,7 @@ import socket
 import pytest
 
 from crucible_worker.grading.code.inside.frames import pack
-from crucible_worker.grading.code.sandbox import Channel
+from crucible_worker.grading.code.sandbox import SandboxChannel
 
 MESSAGES = 20
 
@@ -17,7 +17,7 @@ async def test_what_one_said_that_has_gone_is_read_and_its_answers_are_nobodys(c
     with theirs:
         theirs.sendall(b"".join(pack({"said": index}) for index in range(MESSAGES)))
     ours.setblocking(False)
-    channel = await Channel.over(ours)
+    channel = await SandboxChannel.over(ours)
 
     with caplog.at_level(logging.WARNING):
         heard = []

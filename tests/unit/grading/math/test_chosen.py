@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from crucible_bridge.types import MathPolicy, Verdict
 from crucible_worker.grading.base import Grade, with_labels
-from crucible_worker.grading.children import Answer
+from crucible_worker.grading.children import ChildResult
 from crucible_worker.grading.math.grader import MathGrader
 from crucible_worker.grading.pool import GradingPool
 from tests.tables import rows
@@ -20,9 +20,9 @@ class InlinePool:
 
     async def map(
         self, function: Callable[[Any], Any], items: Sequence[Any], weigh: Callable[[Any], int] = lambda item: 0
-    ) -> list[Answer]:
+    ) -> list[ChildResult]:
         await asyncio.sleep(0)
-        return [Answer(value=function(item)) for item in items]
+        return [ChildResult(value=function(item)) for item in items]
 
 
 async def graded(

@@ -8,7 +8,7 @@ from crucible_bridge.types import MathPolicy, Verdict
 from crucible_worker.grading.math.canonical import order_key
 from crucible_worker.grading.math.compare import compare
 from crucible_worker.grading.math.decide import MAX_SEARCHED_CHARS, decide
-from crucible_worker.grading.math.identity import Identity
+from crucible_worker.grading.math.identity import ExpressionRelation
 from crucible_worker.grading.math.outcome import (
     MAX_IDENTITIES,
     MAX_PAIRS,
@@ -71,7 +71,7 @@ def test_numbers_are_asked_no_more_often_than_the_budget_allows() -> None:
     scope = Scope(MathPolicy(), compare)
     found = [scope.examine(*_PAIR).identity for _ in range(MAX_IDENTITIES + 1)]
 
-    assert found == [Identity.DIFFERENT] * MAX_IDENTITIES + [Identity.UNKNOWN]
+    assert found == [ExpressionRelation.DIFFERENT] * MAX_IDENTITIES + [ExpressionRelation.UNKNOWN]
 
 
 @pytest.mark.parametrize(("beyond", "verdict"), [(0, Verdict.CORRECT), (len("\\boxed{5"), Verdict.INCORRECT)])

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from crucible_bridge.types import MathPolicy
 from crucible_worker.grading.math.compare import compare
 from crucible_worker.grading.math.compare_sets import MAX_BOUNDS, compare_sets
-from crucible_worker.grading.math.outcome import Outcome, Scope
+from crucible_worker.grading.math.outcome import MathOutcome, Scope
 from crucible_worker.grading.math.parse import parse
 from crucible_worker.grading.math.tree import Collection, Interval, Node, Number, SetOperation
 from tests.tables import rows
@@ -25,7 +25,7 @@ def _scope(**options: bool) -> Scope:
     return Scope(MathPolicy(**options), compare)
 
 
-def _compared(target: str, answer: str, **options: bool) -> Outcome | None:
+def _compared(target: str, answer: str, **options: bool) -> MathOutcome | None:
     return compare_sets(parse(target), parse(answer), _scope(**options))
 
 

@@ -8,7 +8,7 @@ from crucible_worker.grading.joined import MAX_JOINED
 from crucible_worker.grading.math.parse import parse
 from crucible_worker.grading.math.spans import as_list, boxed, choice, last_amount, with_decimal_point
 from crucible_worker.grading.math.tidy import MAX_DETERMINANT_SIDE, MAX_MATRIX_SIDE, MAX_SIGNS, spread, tidy
-from crucible_worker.grading.math.tree import Call, Collection, Matrix, Number, Product, Quantity, Sum, Symbol
+from crucible_worker.grading.math.tree import Collection, FunctionCall, Matrix, Number, Product, Quantity, Sum, Symbol
 from tests.tables import rows
 
 
@@ -113,7 +113,7 @@ def test_side_of_matrices_that_are_multiplied_is_limited(side: int, multiplied: 
 @pytest.mark.parametrize(("side", "expanded"), [(MAX_DETERMINANT_SIDE, True), (MAX_DETERMINANT_SIDE + 1, False)])
 def test_side_of_determinants_is_limited(side: int, expanded: bool) -> None:
     """Determinants of up to so many rows are written out."""
-    node = Call(
+    node = FunctionCall(
         "det", (Matrix(tuple(tuple(Symbol(f"a_{row}{column}") for column in range(side)) for row in range(side))),)
     )
 

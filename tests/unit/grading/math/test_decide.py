@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from crucible_bridge.types import MathPolicy, Verdict
 from crucible_worker.grading.math import outcome
 from crucible_worker.grading.math.decide import Decision, Pending, decide, settle
-from crucible_worker.grading.math.identity import Finding, examine
+from crucible_worker.grading.math.identity import IdentityFinding, examine
 from crucible_worker.grading.math.tree import Node, Symbol
 from tests.tables import rows
 
@@ -123,7 +123,7 @@ def test_work_is_bounded(target: str, answer: str, monkeypatch: pytest.MonkeyPat
     """Whatever the texts say, a decision ends after so many looks at pairs of formulas."""
     looks: list[object] = []
 
-    def counted(left: Node, right: Node) -> Finding:
+    def counted(left: Node, right: Node) -> IdentityFinding:
         looks.append(left)
         return examine(left, right)
 

@@ -10,7 +10,18 @@ from hypothesis import strategies as st
 
 from crucible_worker.grading.math.exact import MAX_BITS, MAX_ROOT, Undefined, based_value, rational
 from crucible_worker.grading.math.remainder import MAX_MODULUS, remainder
-from crucible_worker.grading.math.tree import Based, Call, Constant, Node, Number, Power, Product, Quantity, Sum, Symbol
+from crucible_worker.grading.math.tree import (
+    Based,
+    Constant,
+    FunctionCall,
+    Node,
+    Number,
+    Power,
+    Product,
+    Quantity,
+    Sum,
+    Symbol,
+)
 from crucible_worker.grading.pool import SLOW_SECONDS
 from tests.tables import rows
 
@@ -20,9 +31,9 @@ def number(over: int, under: int = 1) -> Number:
     return Number(Fraction(over, under))
 
 
-def call(function: str, *arguments: int | Node) -> Call:
+def call(function: str, *arguments: int | Node) -> FunctionCall:
     """A function of numbers or trees."""
-    return Call(function, tuple(number(each) if isinstance(each, int) else each for each in arguments))
+    return FunctionCall(function, tuple(number(each) if isinstance(each, int) else each for each in arguments))
 
 
 def tower(*levels: int) -> Node:

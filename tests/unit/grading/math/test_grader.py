@@ -13,7 +13,7 @@ import pytest
 from crucible_bridge.errors import FailedPrecondition, Unavailable
 from crucible_bridge.types import Grade, GradeItem, MathPolicy, Verdict
 from crucible_worker.declared_options import schema_of
-from crucible_worker.grading.children import Answer
+from crucible_worker.grading.children import ChildResult
 from crucible_worker.grading.direct import MAX_INLINE_CHARS, MAX_TEXT_BYTES
 from crucible_worker.grading.fanout.graders import math_grader_of
 from crucible_worker.grading.math import literal
@@ -34,9 +34,9 @@ UNPROVEN = Judgement(Verdict.UNDECIDED, "symbolic", "equal as far as numbers tel
 class ScriptedPool:
     """Answers as it is told, in place of children, and remembers what it was asked."""
 
-    judged: Mapping[str, Answer] = dataclasses.field(default_factory=dict)
+    judged: Mapping[str, ChildResult] = dataclasses.field(default_factory=dict)
     """By the answer of the question; any other is wrong."""
-    proof: Answer = dataclasses.field(default_factory=Answer)
+    proof: ChildResult = dataclasses.field(default_factory=ChildResult)
     """Of whatever is to be proven."""
     failure: Exception | None = None
     """Of every call."""
@@ -46,7 +46,7 @@ class ScriptedPool:
 
     async def map(
         self, function: Callable[[Any], Any], items: Sequence[Any], weigh: Callable[[Any], int] = lambda item: 0
-    ) -> list[Answer]:
+    ) -> list[ChildResult]:
         await asyncio.sleep(0)
         if self.failure is not None:
             raise self.failure
@@ -54,20 +54,22 @@ class ScriptedPool:
             return [said(UNPROVEN) for _ in items]
         if function is search:
             self.searched += items
-            return [self.judged.get("search", Answer(value=("7x", "box", ""), duration_ns=MILLISECOND)) for _ in items]
+            return [
+                self.judged.get("search", ChildResult(value=("7x", "box", ""), duration_ns=MILLISECOND)) for _ in items
+            ]
         assert function is judge
         self.asked += items
         return [self.judged.get(item.answer, said(WRONG)) for item in items]
 
-    async def run(self, function: Callable[[Any], Any], item: Any) -> Answer:
+    async def run(self, function: Callable[[Any], Any], item: Any) -> ChildResult:
         assert (function, item) == (prove, OPEN.pending)
         self.proofs += 1
         return self.proof
 
 
-def said(judgement: Judgement) -> Answer:
+def said(judgement: Judgement) -> ChildResult:
     """What a child says, in a millisecond."""
-    return Answer(value=judgement, duration_ns=MILLISECOND)
+    return ChildResult(value=judgement, duration_ns=MILLISECOND)
 
 
 def grader_on(pool: ScriptedPool) -> MathGrader:
@@ -170,7 +172,10 @@ async def test_a_long_response_is_searched_by_a_child():
 
 @pytest.mark.parametrize(
     ("answer", "verdict"),
-    [(Answer(lost="timeout", duration_ns=MILLISECOND), Verdict.UNDECIDED), (Answer(error="bug"), Verdict.ERROR)],
+    [
+        (ChildResult(lost="timeout", duration_ns=MILLISECOND), Verdict.UNDECIDED),
+        (ChildResult(error="bug"), Verdict.ERROR),
+    ],
 )
 async def test_a_response_that_cannot_be_searched_costs_only_itself(answer, verdict):
     """Where the child is lost over the search, the item is undecided; where it failed, the item is an error."""
@@ -200,7 +205,7 @@ async def test_a_question_is_asked_once():
 @rows("lost", ["timeout", "stalled", "memory", "died"])
 async def test_what_a_child_was_lost_over_is_undecided(lost):
     """The grade says why, and the time it took; as it may end otherwise another time, it is not remembered."""
-    pool = ScriptedPool({"2x": Answer(lost=lost, duration_ns=300 * MILLISECOND)})
+    pool = ScriptedPool({"2x": ChildResult(lost=lost, duration_ns=300 * MILLISECOND)})
     grader = grader_on(pool)
 
     for _ in range(2):
@@ -214,7 +219,7 @@ async def test_what_a_child_was_lost_over_is_undecided(lost):
 
 async def test_a_proof_that_does_not_end_leaves_what_numbers_said():
     """Without a proof the verdict is that of the numbers, with both reasons, and the time of all tries."""
-    pool = ScriptedPool({"2x": said(OPEN)}, proof=Answer(lost="timeout", duration_ns=300 * MILLISECOND))
+    pool = ScriptedPool({"2x": said(OPEN)}, proof=ChildResult(lost="timeout", duration_ns=300 * MILLISECOND))
 
     (grade,) = await graded(pool, item("2x", "x+x"))
 
@@ -225,7 +230,7 @@ async def test_a_proof_that_does_not_end_leaves_what_numbers_said():
 
 async def test_a_bug_of_ours_is_an_error_with_a_problem():
     """What a function raises is an ERROR that says nothing of what the model wrote, and is not remembered."""
-    pool = ScriptedPool({"2x": Answer(error="KeyError: '2x'", trace="...")})
+    pool = ScriptedPool({"2x": ChildResult(error="KeyError: '2x'", trace="...")})
     grader = grader_on(pool)
 
     for _ in range(2):

@@ -6,9 +6,9 @@ import pytest
 
 from crucible_worker.grading.math import identity
 from crucible_worker.grading.math.evaluate_points import MAX_SYMBOLS
-from crucible_worker.grading.math.identity import Identity, examine, identical
+from crucible_worker.grading.math.identity import ExpressionRelation, examine, identical
 from crucible_worker.grading.math.parse import parse
-from crucible_worker.grading.math.tree import Call, Constant, Node, Product, Sum, Symbol, Text
+from crucible_worker.grading.math.tree import Constant, FunctionCall, Node, Product, Sum, Symbol, Text
 from crucible_worker.grading.pool import SLOW_SECONDS
 from tests.tables import rows
 
@@ -167,29 +167,29 @@ UNDECIDED = [
 @rows(("left", "right"), EQUAL)
 def test_equal_expressions_are_found_equal(left: str, right: str) -> None:
     """Identities hold, whichever side is which."""
-    assert identical(parse(left), parse(right)) is Identity.EQUAL
-    assert identical(parse(right), parse(left)) is Identity.EQUAL
+    assert identical(parse(left), parse(right)) is ExpressionRelation.EQUAL
+    assert identical(parse(right), parse(left)) is ExpressionRelation.EQUAL
 
 
 @rows(("left", "right"), DIFFERENT)
 def test_near_misses_are_found_different(left: str, right: str) -> None:
     """What is not equal is never found equal, however close it comes or for however many points it holds."""
-    assert identical(parse(left), parse(right)) is Identity.DIFFERENT
-    assert identical(parse(right), parse(left)) is Identity.DIFFERENT
+    assert identical(parse(left), parse(right)) is ExpressionRelation.DIFFERENT
+    assert identical(parse(right), parse(left)) is ExpressionRelation.DIFFERENT
 
 
 @rows("text", VALUELESS)
 def test_what_has_no_value_equals_nothing(text: str) -> None:
     """1/0 is not 1/0, nor 5."""
     for other in (text, "5", "x"):
-        assert identical(parse(text), parse(other)) is Identity.DIFFERENT
+        assert identical(parse(text), parse(other)) is ExpressionRelation.DIFFERENT
 
 
 @rows(("left", "right", "agrees"), UNDECIDED)
 def test_what_points_cannot_prove_is_left_open(left: str, right: str, agrees: bool) -> None:
     """Jumps, corners seen from one side, calculus and infinity are left to the slow path, with what numbers said."""
     finding = examine(parse(left), parse(right))
-    assert finding.identity is Identity.UNKNOWN
+    assert finding.identity is ExpressionRelation.UNKNOWN
     assert finding.agrees is agrees
     assert finding.reason
 
@@ -197,38 +197,40 @@ def test_what_points_cannot_prove_is_left_open(left: str, right: str, agrees: bo
 def test_conjugates_are_tried_off_the_real_axis() -> None:
     """The conjugate of z is not z, though it is so at real points."""
     z = Symbol("z")
-    finding = examine(Call("conjugate", (z,)), z)
-    assert (finding.identity, finding.agrees) == (Identity.UNKNOWN, True)
+    finding = examine(FunctionCall("conjugate", (z,)), z)
+    assert (finding.identity, finding.agrees) == (ExpressionRelation.UNKNOWN, True)
 
 
-@pytest.mark.parametrize("node", [Text("none"), Call("f", (Text("none"),)), Sum((Text("a"), Symbol("x")))])
+@pytest.mark.parametrize("node", [Text("none"), FunctionCall("f", (Text("none"),)), Sum((Text("a"), Symbol("x")))])
 def test_what_is_no_arithmetic_is_left_open(node: Node) -> None:
     """Words are not numbers; only where they are written alike, they are equal."""
-    assert identical(node, Symbol("x")) is Identity.UNKNOWN
-    assert identical(node, node) is Identity.EQUAL
+    assert identical(node, Symbol("x")) is ExpressionRelation.UNKNOWN
+    assert identical(node, node) is ExpressionRelation.EQUAL
 
 
 def test_symbols_are_bounded() -> None:
     """So many symbols as there are values for are compared, one more is not, unless it is arithmetic of polynomials."""
 
     def hard(count: int) -> Node:
-        return Sum(tuple(Call("sin", (Symbol(f"x_{index}"),)) for index in range(count)))
+        return Sum(tuple(FunctionCall("sin", (Symbol(f"x_{index}"),)) for index in range(count)))
 
     def doubled(count: int) -> Node:
-        return Product((hard(count), Call("exp", (Call("ln", (Sum((Constant("e"), Constant("pi"))),)),))))
+        return Product(
+            (hard(count), FunctionCall("exp", (FunctionCall("ln", (Sum((Constant("e"), Constant("pi"))),)),)))
+        )
 
     def times(count: int) -> Node:
         return Product((hard(count), Sum((Constant("e"), Constant("pi")))))
 
-    assert identical(doubled(MAX_SYMBOLS), times(MAX_SYMBOLS)) is Identity.EQUAL
-    assert identical(doubled(MAX_SYMBOLS + 1), times(MAX_SYMBOLS + 1)) is Identity.UNKNOWN
+    assert identical(doubled(MAX_SYMBOLS), times(MAX_SYMBOLS)) is ExpressionRelation.EQUAL
+    assert identical(doubled(MAX_SYMBOLS + 1), times(MAX_SYMBOLS + 1)) is ExpressionRelation.UNKNOWN
 
 
 def test_steps_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without steps, nothing is known."""
     left, right = parse(r"\sin(2x)"), parse(r"2\sin x\cos x")
     monkeypatch.setattr(identity, "MAX_STEPS", 5)
-    assert identical(left, right) is Identity.UNKNOWN
+    assert identical(left, right) is ExpressionRelation.UNKNOWN
 
 
 HOSTILE = [

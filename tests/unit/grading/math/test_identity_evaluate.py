@@ -17,7 +17,17 @@ from crucible_worker.grading.math.evaluate_work import NotReal, NoValue, Work
 from crucible_worker.grading.math.exact import Undefined
 from crucible_worker.grading.math.identity import examine
 from crucible_worker.grading.math.parse import parse
-from crucible_worker.grading.math.tree import Call, Constant, Node, Number, Power, Product, Quantity, Sum, Symbol
+from crucible_worker.grading.math.tree import (
+    Constant,
+    FunctionCall,
+    Node,
+    Number,
+    Power,
+    Product,
+    Quantity,
+    Sum,
+    Symbol,
+)
 from crucible_worker.grading.pool import SLOW_SECONDS
 from tests.tables import rows
 
@@ -37,7 +47,7 @@ trees = st.recursive(
             st.integers(1, 4),
         )
         | st.builds(lambda base, exponent: Power(base, exponent), inner, inner)
-        | st.builds(lambda name, of: Call(name, (of,)), st.sampled_from(_ONE_ARGUMENT), inner)
+        | st.builds(lambda name, of: FunctionCall(name, (of,)), st.sampled_from(_ONE_ARGUMENT), inner)
     ),
     max_leaves=7,
 )
@@ -70,7 +80,7 @@ _huge = st.recursive(
         st.builds(lambda left, right: Sum((left, right)), inner, inner)
         | st.builds(lambda left, right: Product((left, right)), inner, inner)
         | st.builds(lambda base, exponent: Power(base, exponent), inner, inner)
-        | st.builds(lambda name, of: Call(name, (of,)), st.sampled_from(_ONE_ARGUMENT), inner)
+        | st.builds(lambda name, of: FunctionCall(name, (of,)), st.sampled_from(_ONE_ARGUMENT), inner)
     ),
     max_leaves=9,
 )
@@ -173,7 +183,7 @@ def test_sums_are_written_out_to_a_bound() -> None:
 def test_bound_variables_do_not_leak() -> None:
     """A variable of a sum has its own value inside, and outside that of the symbol of its name."""
     k = Symbol("k")
-    total = Call("sum", (k, Number(Fraction(1)), Number(Fraction(3)), Power(k, k)))
+    total = FunctionCall("sum", (k, Number(Fraction(1)), Number(Fraction(3)), Power(k, k)))
     assert value(Sum((k, total, k)), k=0.5) == 0.5 + 1 + 4 + 27 + 0.5
 
 

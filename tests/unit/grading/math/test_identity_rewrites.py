@@ -6,8 +6,8 @@ from fractions import Fraction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crucible_worker.grading.math.identity import Identity, examine
-from crucible_worker.grading.math.tree import Call, Constant, Node, Number, Power, Product, Sum, Symbol
+from crucible_worker.grading.math.identity import ExpressionRelation, examine
+from crucible_worker.grading.math.tree import Constant, FunctionCall, Node, Number, Power, Product, Sum, Symbol
 
 ONE, TWO, MINUS_ONE, HALF = (Number(Fraction(value)) for value in ("1", "2", "-1", "1/2"))
 
@@ -28,8 +28,8 @@ def trees(leaves: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
             | st.builds(lambda base: Power(base, TWO), inner)
             | st.builds(lambda base: Power(Sum((ONE, Power(base, TWO))), HALF), inner)
             | st.builds(lambda base: Power(Sum((ONE, Power(base, TWO))), MINUS_ONE), inner)
-            | st.builds(lambda of: Call("ln", (Sum((TWO, Power(of, TWO))),)), inner)
-            | st.builds(lambda name, of: Call(name, (of,)), smooth, inner)
+            | st.builds(lambda of: FunctionCall("ln", (Sum((TWO, Power(of, TWO))),)), inner)
+            | st.builds(lambda name, of: FunctionCall(name, (of,)), smooth, inner)
         ),
         max_leaves=8,
     )
@@ -68,9 +68,9 @@ def _rewrite(node: Node, draw: st.DrawFn) -> Node:
         case Power(base, exponent):
             again = _rewrite(base, draw)
             return Product((again, again)) if exponent == TWO and draw(st.booleans()) else Power(again, exponent)
-        case Call(function, (of,)):
+        case FunctionCall(function, (of,)):
             again = _rewrite(of, draw)
-            return _IDENTITIES[function](again) if draw(st.booleans()) else Call(function, (again,))
+            return _IDENTITIES[function](again) if draw(st.booleans()) else FunctionCall(function, (again,))
         case _:
             return node
 
@@ -80,11 +80,15 @@ def _doubled(of: Node) -> Node:
 
 
 _IDENTITIES: dict[str, Callable[[Node], Node]] = {
-    "sin": lambda of: Call("cos", (Sum((Product((Constant("pi"), HALF)), minus(of))),)),
-    "cos": lambda of: Sum((ONE, Product((Number(Fraction(-2)), Power(Call("sin", (Product((HALF, of)),)), TWO))))),
-    "arctan": lambda of: Call("arcsin", (Product((of, Power(Sum((ONE, Power(of, TWO))), Number(Fraction(-1, 2))))),)),
+    "sin": lambda of: FunctionCall("cos", (Sum((Product((Constant("pi"), HALF)), minus(of))),)),
+    "cos": lambda of: Sum(
+        (ONE, Product((Number(Fraction(-2)), Power(FunctionCall("sin", (Product((HALF, of)),)), TWO))))
+    ),
+    "arctan": lambda of: FunctionCall(
+        "arcsin", (Product((of, Power(Sum((ONE, Power(of, TWO))), Number(Fraction(-1, 2))))),)
+    ),
     "tanh": lambda of: Product((Sum((_doubled(of), MINUS_ONE)), Power(Sum((_doubled(of), ONE)), MINUS_ONE))),
-    "ln": lambda of: Product((HALF, Call("ln", (Power(of, TWO),)))),
+    "ln": lambda of: Product((HALF, FunctionCall("ln", (Power(of, TWO),)))),
 }
 
 
@@ -93,7 +97,7 @@ _IDENTITIES: dict[str, Callable[[Node], Node]] = {
 def test_rewritten_expressions_are_never_different(pair: tuple[Node, Node]) -> None:
     """Reordered, expanded, with zeros added, by laws of trigonometry: equal, or too much to tell."""
     finding = examine(*pair)
-    assert finding.identity is not Identity.DIFFERENT, finding
+    assert finding.identity is not ExpressionRelation.DIFFERENT, finding
 
 
 @settings(max_examples=300, deadline=None)
@@ -107,13 +111,13 @@ def test_changed_expressions_are_never_equal(pair: tuple[Node, Node], change: Fr
     """However small what is added, and however the rest is rewritten: different, or too much to tell."""
     left, right = pair
     finding = examine(left, Sum((right, Number(change))))
-    assert finding.identity is not Identity.EQUAL, finding
+    assert finding.identity is not ExpressionRelation.EQUAL, finding
     finding = examine(left, Sum((right, Product((Number(change), Constant("pi"), Symbol("x"))))))
-    assert finding.identity is not Identity.EQUAL, finding
+    assert finding.identity is not ExpressionRelation.EQUAL, finding
 
 
 @settings(max_examples=200, deadline=None)
 @given(tree=both)
 def test_expressions_equal_themselves(tree: Node) -> None:
     """Every expression with a value is equal to itself."""
-    assert examine(tree, tree).identity is Identity.EQUAL
+    assert examine(tree, tree).identity is ExpressionRelation.EQUAL

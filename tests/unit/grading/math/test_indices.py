@@ -4,7 +4,7 @@ from fractions import Fraction
 
 from crucible_worker.grading.math.indices import MAX_EXPANDED_NODES, MAX_EXPANDED_TERMS, expanded, stems, with_index
 from crucible_worker.grading.math.parse import parse
-from crucible_worker.grading.math.tree import Call, Node, Number, Product, Symbol
+from crucible_worker.grading.math.tree import FunctionCall, Node, Number, Product, Symbol
 
 
 def _terms(last: int, body: Node) -> list[Node] | None:
@@ -41,7 +41,7 @@ def test_a_computed_index_is_not_written_out() -> None:
 
 def test_two_indices_are_arguments_in_their_order() -> None:
     """a_ij is a function of i and j, whichever is summed over first."""
-    indices = Call("a_##", (Symbol("i"), Symbol("j")))
+    indices = FunctionCall("a_##", (Symbol("i"), Symbol("j")))
 
     assert with_index(with_index(Symbol("a_ij"), "i"), "j") == indices
     assert with_index(with_index(Symbol("a_ij"), "j"), "i") == indices

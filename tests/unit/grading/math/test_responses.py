@@ -6,7 +6,7 @@ from pathlib import Path
 
 from crucible_bridge.types import MathPolicy, Verdict
 from crucible_worker.evaluators.cleaning import Cleaning
-from crucible_worker.grading.choice import MultipleChoice
+from crucible_worker.grading.choice import ChoiceGrader
 from crucible_worker.grading.extract import extract, spoken
 from crucible_worker.grading.math.judging import Question, judge, whole_of
 from crucible_worker.grading.numeric import Numeric
@@ -53,7 +53,7 @@ def test_a_letter_is_named_to_the_grader_of_choices() -> None:
     failures = [
         row
         for row in rows
-        if (MultipleChoice().grade_now(row["response"], [row["target"]]).verdict is Verdict.CORRECT)
+        if (ChoiceGrader().grade_now(row["response"], [row["target"]]).verdict is Verdict.CORRECT)
         is not bool(row["label"])
     ]
 

@@ -6,7 +6,7 @@ import sys
 from crucible_worker.grading.math.parse import parse
 from crucible_worker.grading.math.symbolic import prove
 from crucible_worker.grading.math.symbolic_form import MAX_EXPONENT, MAX_FACTORIAL, MAX_NODES
-from crucible_worker.grading.math.tree import Call, Constant, Node, Product, Sum, Symbol, Text
+from crucible_worker.grading.math.tree import Constant, FunctionCall, Node, Product, Sum, Symbol, Text
 from tests.tables import rows
 
 PROVEN = [
@@ -67,15 +67,15 @@ def test_what_sympy_does_not_know_or_is_not_asked_is_open(left: str, right: str)
 
 def test_derivatives_are_taken() -> None:
     """The derivative of x^3 is 3x^2."""
-    assert prove(Call("derivative", (Symbol("x"), parse("x^3"))), parse("3x^2")) is True
-    assert prove(Call("derivative", (Symbol("x"), parse("x^3"))), parse("3x^3")) is False
+    assert prove(FunctionCall("derivative", (Symbol("x"), parse("x^3"))), parse("3x^2")) is True
+    assert prove(FunctionCall("derivative", (Symbol("x"), parse("x^3"))), parse("3x^3")) is False
 
 
 def test_conjugates_are_told_apart_by_complex_points() -> None:
     """Where a conjugate occurs, symbols are complex."""
     z = Symbol("z")
-    assert prove(Call("conjugate", (z,)), z) is False
-    assert prove(Call("conjugate", (Call("conjugate", (z,)),)), z) is True
+    assert prove(FunctionCall("conjugate", (z,)), z) is False
+    assert prove(FunctionCall("conjugate", (FunctionCall("conjugate", (z,)),)), z) is True
 
 
 def test_size_is_bounded() -> None:

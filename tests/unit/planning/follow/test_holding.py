@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from crucible_worker.planning.follow import holding
-from crucible_worker.planning.follow.checkpoints import Checkpoint, Naming, look
+from crucible_worker.planning.follow.checkpoints import FollowedCheckpoint, Naming, look
 from crucible_worker.planning.follow.holding import GivenUp, Held, Vanished, changed, hold, left, recovered, release
 from tests.unit.planning.follow.checkpoint_files import (
     adapter_files,
@@ -40,12 +40,12 @@ def folder(run: Path) -> Path:
     return run / ".crucible" / "follower"
 
 
-def _found(run: Path, files: dict[str, bytes], name: str = "checkpoint-5") -> Checkpoint:
+def _found(run: Path, files: dict[str, bytes], name: str = "checkpoint-5") -> FollowedCheckpoint:
     write(run / name, files)
     return next(one for one in look(run, Naming()).whole if one.name == name)
 
 
-def _hold(checkpoint: Checkpoint, folder: Path, max_copy_bytes: int = ENOUGH, **options: object) -> Held:
+def _hold(checkpoint: FollowedCheckpoint, folder: Path, max_copy_bytes: int = ENOUGH, **options: object) -> Held:
     return hold(checkpoint, folder, max_copy_bytes=max_copy_bytes, naming=Naming(), **options)  # type: ignore[arg-type]
 
 

@@ -8,13 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crucible_bridge.types import FollowPolicy
-from crucible_worker.planning.follow.checkpoints import Checkpoint
+from crucible_worker.planning.follow.checkpoints import FollowedCheckpoint
 from crucible_worker.planning.follow.following import chosen
 
 
-def _new(steps: list[int]) -> list[Checkpoint]:
+def _new(steps: list[int]) -> list[FollowedCheckpoint]:
     return [
-        Checkpoint(
+        FollowedCheckpoint(
             name=str(step), path=Path(str(step)), step=step, adapter=False, identity="i", files=(), written_at=0.0
         )
         for step in steps

@@ -30,15 +30,15 @@ def main() -> None:
     from transformers.utils import logging as transformers_logging
 
     from crucible_worker.backends.local.host import checking, text_child
-    from crucible_worker.backends.local.host.engine import Engine
-    from crucible_worker.backends.local.host.fork_server import ForkServer, import_architecture
+    from crucible_worker.backends.local.host.engine import TorchEngine
+    from crucible_worker.backends.local.host.fork_server import HostForkServer, import_architecture
 
     transformers_logging.disable_progress_bar()
     # Forked before the first thread starts.
-    fork_server = ForkServer(
+    fork_server = HostForkServer(
         functools.partial(text_child.serve, bounds=bounds, load=checking.load), import_architecture
     )
-    engine = Engine(arguments.device, bounds, fork_server, Replies(end).send)
+    engine = TorchEngine(arguments.device, bounds, fork_server, Replies(end).send)
     threading.Thread(target=_exit_when_it_ends, args=(engine.run,), name="compute", daemon=True).start()
     while (body := receive(end)) is not None:
         engine.submit(unpack(body))

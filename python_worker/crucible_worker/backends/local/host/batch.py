@@ -9,7 +9,7 @@ import torch
 from transformers import DynamicCache
 
 from crucible_worker.backends.local.host.loading import LoadedModel
-from crucible_worker.backends.local.host.rows import Row
+from crucible_worker.backends.local.host.rows import TokenRow
 
 __all__ = ["Batch"]
 
@@ -21,7 +21,7 @@ class Batch:
     new column serves all. Positions count from each row's first token: padding changes results only by rounding.
     """
 
-    def __init__(self, loaded: LoadedModel, rows: Sequence[Row]) -> None:
+    def __init__(self, loaded: LoadedModel, rows: Sequence[TokenRow]) -> None:
         self.rows = list(rows)
         self._loaded = loaded
         self._cache: DynamicCache = loaded.new_cache()

@@ -19,11 +19,11 @@ from crucible_worker.backends.local.arrays import floats_to_bytes, tokens_from_b
 from crucible_worker.backends.local.host.loading import LoadedModel
 from crucible_worker.backends.local.host.scoring import POSITIONS_AT_ONCE, logits_of
 
-__all__ = ["Distributions", "likeliest"]
+__all__ = ["TokenDistributions", "likeliest"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class Distributions:
+class TokenDistributions:
     """What one pass measures after the last tokens of a sequence."""
 
     tokens: np.ndarray
@@ -36,7 +36,7 @@ class Distributions:
     """Shape (rows, m), int64: further tokens in place of each; `NO_TOKEN` is none."""
 
     @classmethod
-    def of(cls, message: dict[str, Any]) -> Distributions:
+    def of(cls, message: dict[str, Any]) -> TokenDistributions:
         """As the worker requests them."""
         own = tokens_from_bytes(message["own"])
         targets = tokens_from_bytes(message["targets"]).reshape(own.size, -1)

@@ -19,7 +19,7 @@ import torch
 from crucible_bridge.errors import BridgeError, FailedPrecondition, InternalError
 from crucible_bridge.reasons import Reason
 from crucible_worker.backends.local.bounds import HostBounds
-from crucible_worker.backends.local.host.fork_server import ForkServer, ForkServerEnded
+from crucible_worker.backends.local.host.fork_server import ForkServerEnded, HostForkServer
 from crucible_worker.backends.local.host.loading import LoadedModel, load, resolve_device
 from crucible_worker.backends.local.host.refusals import refusing
 from crucible_worker.backends.local.host.scheduler import Answer, Scheduler, is_out_of_memory, to_backend_error
@@ -27,7 +27,7 @@ from crucible_worker.backends.local.host.sizes import read_config
 from crucible_worker.backends.local.host.text_engine import TextEngine
 from crucible_worker.backends.local.host.text_process import TextProcess
 
-__all__ = ["MAX_OPEN_MODELS", "Engine"]
+__all__ = ["MAX_OPEN_MODELS", "TorchEngine"]
 
 MAX_OPEN_MODELS = 4
 """Most models in memory; the least recently used one without work is removed first."""
@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(slots=True)
-class _Opened:
+class _OpenModel:
     """A model in memory, with its texts."""
 
     scheduler: Scheduler
@@ -57,7 +57,7 @@ class _Opened:
             self.texts.close()
 
 
-class Engine:
+class TorchEngine:
     """Accepts requests from the pipe's thread, and answers them from the thread that has the result.
 
     Models load in one thread and compute in another. Chat templates and tokenizers run in separate processes, as they
@@ -70,14 +70,14 @@ class Engine:
         answer: sends a result or an error; called from several threads.
     """
 
-    def __init__(self, device: str, bounds: HostBounds, fork_server: ForkServer, answer: Answer) -> None:
+    def __init__(self, device: str, bounds: HostBounds, fork_server: HostForkServer, answer: Answer) -> None:
         self._device_name = device
         self._threads = torch.get_num_threads()
         self._bounds = bounds
         self._fork_server = fork_server
         self._answer = answer
         self._inbox: queue.SimpleQueue[tuple[str, int, Any]] = queue.SimpleQueue()
-        self._models: OrderedDict[str, _Opened] = OrderedDict()
+        self._models: OrderedDict[str, _OpenModel] = OrderedDict()
         self._tokenizers = TextEngine(bounds, fork_server, answer)
         self._loader = ThreadPoolExecutor(1, thread_name_prefix="loader")
 
@@ -178,7 +178,7 @@ class Engine:
             raise FailedPrecondition("the model has no tokenizer", reason=Reason.NO_TOKENIZER)
         return texts
 
-    def _opened(self, message: dict[str, Any]) -> _Opened:
+    def _opened(self, message: dict[str, Any]) -> _OpenModel:
         opened = self._models.get(message["model"])
         if opened is None:
             raise FailedPrecondition("the model is not open", reason=Reason.MODEL_NOT_OPEN)
@@ -202,7 +202,7 @@ class Engine:
             self._inbox.put(("loaded", identity, content))
 
     def _made(
-        self, message: dict[str, Any], device: torch.device, opened: _Opened | None
+        self, message: dict[str, Any], device: torch.device, opened: _OpenModel | None
     ) -> tuple[LoadedModel, TextProcess | None]:
         """A model and its texts; only new texts if only these have ended."""
         directory = Path(message["path"])
@@ -244,7 +244,7 @@ class Engine:
             idle = [name for name, one in self._models.items() if not one.busy]
             for name in idle[: max(0, len(self._models) + 1 - MAX_OPEN_MODELS)]:
                 self._remove(name)
-            self._models[key] = _Opened(Scheduler(loaded, self._answer), texts)
+            self._models[key] = _OpenModel(Scheduler(loaded, self._answer), texts)
         elif opened.texts is not texts:
             opened.close()
             opened.texts = texts

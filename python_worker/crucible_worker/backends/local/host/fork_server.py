@@ -16,7 +16,7 @@ from crucible_worker.children import fork_server
 from crucible_worker.children.fork_server import MAX_PACKET_BYTES, packet, packet_from
 from crucible_worker.children.lifetime import die_with
 
-__all__ = ["Child", "ForkServer", "ForkServerEnded", "import_architecture"]
+__all__ = ["Child", "ForkServerEnded", "HostForkServer", "import_architecture"]
 
 _MAX_NAME_BYTES = 1_000
 
@@ -40,7 +40,7 @@ class Child:
         os.close(self.pidfd)
 
 
-class ForkServer:
+class HostForkServer:
     """Forks children that run one function. The main thread must make it, before there are other threads.
 
     Args:

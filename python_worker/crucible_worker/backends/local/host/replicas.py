@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-from crucible_worker.backends.local.host.distributions import Distributions
+from crucible_worker.backends.local.host.distributions import TokenDistributions
 from crucible_worker.backends.local.host.loading import LoadedModel
 from crucible_worker.backends.local.host.scoring import Part
 
@@ -43,7 +43,7 @@ class Replicas:
         self.width = min(_MOST, len(os.sched_getaffinity(0))) if loaded.single_threaded else 1
         """Number of concurrent passes."""
 
-    def measure(self, parts: Sequence[Part | Distributions]) -> list[Measured]:
+    def measure(self, parts: Sequence[Part | TokenDistributions]) -> list[Measured]:
         """Measure parts, at most `width` of them, each by a separate pass."""
         first, *others = parts
         copies = self._have(len(others)) if others else []
@@ -69,11 +69,11 @@ class Replicas:
 
 
 @torch.inference_mode()
-def _in_thread(loaded: LoadedModel, part: Part | Distributions) -> Measured:
+def _in_thread(loaded: LoadedModel, part: Part | TokenDistributions) -> Measured:
     return _measured(loaded, part)
 
 
-def _measured(loaded: LoadedModel, part: Part | Distributions) -> Measured:
+def _measured(loaded: LoadedModel, part: Part | TokenDistributions) -> Measured:
     try:
         return part.measured(loaded)
     except Exception as error:  # any error is an answer; the host continues

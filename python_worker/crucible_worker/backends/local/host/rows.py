@@ -14,7 +14,7 @@ from crucible_worker.backends.local.host.loading import LoadedModel
 from crucible_worker.backends.local.host.sampling import Choice, Chooser
 from crucible_worker.util.reasoning import OPENING_TOKENS, opening_of_prompt, parted, turned
 
-__all__ = ["Request", "Row", "make_rows"]
+__all__ = ["Request", "TokenRow", "make_rows"]
 
 
 @dataclasses.dataclass(slots=True)
@@ -40,7 +40,7 @@ class Request:
         return self._missing == 0
 
 
-class Row:
+class TokenRow:
     """One sample of one request, token by token."""
 
     def __init__(
@@ -134,12 +134,12 @@ class Row:
         }
 
 
-def make_rows(request: Request, prompt: Sequence[int], message: dict[str, Any], loaded: LoadedModel) -> list[Row]:
+def make_rows(request: Request, prompt: Sequence[int], message: dict[str, Any], loaded: LoadedModel) -> list[TokenRow]:
     """The rows of a request for samples: one per sample."""
     stop_tokens = loaded.stop_tokens | _special(message["stop"], loaded)
     opening = _opening(prompt, loaded) if message["stop"] else ""
     return [
-        Row(
+        TokenRow(
             request=request,
             index=index,
             prompt=prompt,

@@ -15,10 +15,10 @@ from crucible_bridge.errors import BackendError, BridgeError
 from crucible_bridge.reasons import Reason
 from crucible_worker.backends.local.arrays import tokens_from_bytes
 from crucible_worker.backends.local.host.batch import Batch
-from crucible_worker.backends.local.host.distributions import Distributions
+from crucible_worker.backends.local.host.distributions import TokenDistributions
 from crucible_worker.backends.local.host.loading import LoadedModel
 from crucible_worker.backends.local.host.replicas import WORTH_A_THREAD, Measured, Replicas
-from crucible_worker.backends.local.host.rows import Request, Row, make_rows
+from crucible_worker.backends.local.host.rows import Request, TokenRow, make_rows
 from crucible_worker.backends.local.host.sampling import choose
 from crucible_worker.backends.local.host.scoring import Part, continuations, sequences
 
@@ -48,13 +48,13 @@ _log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, eq=False)
-class _Measuring:
+class _MeasuringPass:
     """A part of a request's sequences; one pass measures it."""
 
     request: Request
     first: int
     """Index of its first row among the request's results."""
-    part: Part | Distributions
+    part: Part | TokenDistributions
 
 
 class Scheduler:
@@ -65,8 +65,8 @@ class Scheduler:
         self._answer = answer
         self._requests: dict[int, Request] = {}
         self._measuring = Replicas(loaded)
-        self._scoring: deque[_Measuring] = deque()
-        self._waiting: deque[Row] = deque()
+        self._scoring: deque[_MeasuringPass] = deque()
+        self._waiting: deque[TokenRow] = deque()
         self._batches: list[Batch] = []
         self.ran_out_of_memory = False
         """Whether a request has failed for lack of memory; the owner resets it."""
@@ -93,7 +93,7 @@ class Scheduler:
 
     def add_distributions(self, identity: int, message: dict[str, Any]) -> None:
         """Accept a request for the likeliest tokens, and given ones, beside those of a sequence."""
-        self._measure_soon(identity, 1, [Distributions.of(message)])
+        self._measure_soon(identity, 1, [TokenDistributions.of(message)])
 
     def add_sampling(self, identity: int, message: dict[str, Any]) -> None:
         """Accept a request for samples."""
@@ -115,11 +115,11 @@ class Scheduler:
         if joining := self._next_to_join():
             self._generate(Batch(self.loaded, joining), prefill=True)
 
-    def _measure_soon(self, identity: int, results: int, parts: Iterable[Part | Distributions]) -> None:
+    def _measure_soon(self, identity: int, results: int, parts: Iterable[Part | TokenDistributions]) -> None:
         request = self._requests[identity] = Request(identity, [None] * results)
         first = 0
         for part in parts:
-            self._scoring.append(_Measuring(request, first, part))
+            self._scoring.append(_MeasuringPass(request, first, part))
             first += len(part.sizes)
 
     def _drop_finished(self) -> None:
@@ -137,9 +137,9 @@ class Scheduler:
             if time.monotonic() >= until:
                 return
 
-    def _next_to_measure(self) -> list[_Measuring]:
+    def _next_to_measure(self) -> list[_MeasuringPass]:
         """What is measured concurrently, in order of arrival."""
-        chosen: list[_Measuring] = []
+        chosen: list[_MeasuringPass] = []
         while self._scoring and len(chosen) < self._measuring.width:
             if (each := self._scoring.popleft()).request.over:
                 continue
@@ -148,17 +148,17 @@ class Scheduler:
                 break
         return chosen
 
-    def _take(self, each: _Measuring, results: Measured) -> None:
+    def _take(self, each: _MeasuringPass, results: Measured) -> None:
         if isinstance(results, Exception):
             self._fail(each.request, results)
             return
         for index, result in enumerate(results, each.first):
             self._finish(each.request, index, result)
 
-    def _next_to_join(self) -> list[Row]:
+    def _next_to_join(self) -> list[TokenRow]:
         """Rows to read next, in order of arrival, as far as they fit."""
         active = [row for batch in self._batches for row in batch.rows]
-        joining: list[Row] = []
+        joining: list[TokenRow] = []
         capacity = max((row.capacity for row in active), default=0)
         width = 0
         while self._waiting and len(active) + len(joining) < MAX_ROWS:

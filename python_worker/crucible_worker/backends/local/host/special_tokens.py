@@ -80,7 +80,7 @@ class SpecialTokens:
 
     def reader(self) -> Any:
         """The tokenizer, which reads a text with hidden names as `encode` does."""
-        return _Reader(self._tokenizer, self)
+        return _MarkerTokenizer(self._tokenizer, self)
 
     def hides(self, text: str) -> bool:
         """Whether a text has a hidden name."""
@@ -169,7 +169,7 @@ class SpecialTokens:
         )
 
 
-class _Reader:
+class _MarkerTokenizer:
     """A tokenizer for renderers of tinker-cookbook, which encode markers and messages together."""
 
     def __init__(self, tokenizer: Any, special: SpecialTokens) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_worker.backends.local.bounds import HostBounds
-from crucible_worker.backends.local.host.fork_server import ForkServer, ForkServerEnded
+from crucible_worker.backends.local.host.fork_server import ForkServerEnded, HostForkServer
 from crucible_worker.backends.local.host.text_process import TextProcess
 
 __all__ = ["LOADERS", "MAX_TOKENIZERS", "TextEngine"]
@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Opened:
+class _OpenTexts:
     texts: TextProcess
     facts: dict[str, Any]
 
@@ -42,11 +42,11 @@ class TextEngine:
         answer: sends a result or an error; called from several threads.
     """
 
-    def __init__(self, bounds: HostBounds, fork_server: ForkServer, answer: Callable[[int, Any], None]) -> None:
+    def __init__(self, bounds: HostBounds, fork_server: HostForkServer, answer: Callable[[int, Any], None]) -> None:
         self._bounds = bounds
         self._fork_server = fork_server
         self._answer = answer
-        self._opened: OrderedDict[str, _Opened] = OrderedDict()
+        self._opened: OrderedDict[str, _OpenTexts] = OrderedDict()
         self._lock = threading.Lock()
         self._loaders = ThreadPoolExecutor(LOADERS, thread_name_prefix="loader")
 
@@ -101,13 +101,13 @@ class TextEngine:
             if other is not None and not other.texts.dead:  # loaded by another thread meanwhile
                 texts.close()
                 return other.facts
-            self._opened[model] = _Opened(texts, facts)
+            self._opened[model] = _OpenTexts(texts, facts)
             self._opened.move_to_end(model)
             while len(self._opened) > MAX_TOKENIZERS:
                 self._opened.popitem(last=False)[1].texts.close()
         return facts
 
-    def _living(self, model: str) -> _Opened | None:
+    def _living(self, model: str) -> _OpenTexts | None:
         with self._lock:
             opened = self._opened.get(model)
         return None if opened is None or opened.texts.dead else opened

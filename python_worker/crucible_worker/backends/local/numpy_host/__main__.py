@@ -11,7 +11,7 @@ from crucible_worker.util.loading import loading
 with loading():
     from crucible_worker.backends.local.bounds import HostBounds
     from crucible_worker.backends.local.host.replies import Replies
-    from crucible_worker.backends.local.numpy_host.engine import Engine
+    from crucible_worker.backends.local.numpy_host.engine import NumpyEngine
     from crucible_worker.children.entry import begin
     from crucible_worker.children.frames import receive
     from crucible_worker.children.messages import unpack
@@ -24,7 +24,7 @@ def main() -> None:
     # Every host gets them. Nothing here takes long enough to need one.
     parser.add_argument("--bounds", type=HostBounds.from_json, default=HostBounds.of(WorkerLimits()), help="as JSON")
     _, end = begin("crucible_worker.backends.local.numpy_host", __doc__, parser)
-    engine = Engine(Replies(end).send)
+    engine = NumpyEngine(Replies(end).send)
     threading.Thread(target=engine.run, name="compute", daemon=True).start()
     while (body := receive(end)) is not None:
         engine.submit(unpack(body))

@@ -19,12 +19,12 @@ from crucible_worker.backends.local.numpy_host.characters import Characters
 from crucible_worker.backends.local.numpy_host.network import Network
 from crucible_worker.backends.local.numpy_host.sampling import generate, likeliest, normalized
 
-__all__ = ["Engine"]
+__all__ = ["NumpyEngine"]
 
 _log = logging.getLogger(__name__)
 
 
-class _Opened:
+class _OpenNumpyModel:
     """A model in memory."""
 
     def __init__(self, directory: Path) -> None:
@@ -108,7 +108,7 @@ class _Opened:
         return self._measured(whole[:-1], whole[1:])[prompt.size - 1 :]
 
 
-class Engine:
+class NumpyEngine:
     """Accepts requests from the pipe's thread, and answers them in order from the thread that computes.
 
     Args:
@@ -117,7 +117,7 @@ class Engine:
 
     def __init__(self, answer: Callable[[int, Any], None]) -> None:
         self._answer = answer
-        self._models: dict[str, _Opened] = {}
+        self._models: dict[str, _OpenNumpyModel] = {}
         self._waiting: OrderedDict[int, dict[str, Any]] = OrderedDict()
         self._changed = threading.Condition()
 
@@ -157,7 +157,7 @@ class Engine:
             case "open":
                 key = message["key"]
                 if key not in self._models:
-                    self._models[key] = _Opened(Path(message["path"]))
+                    self._models[key] = _OpenNumpyModel(Path(message["path"]))
                 return {"key": key, **self._models[key].facts()}
             case "close":
                 self._models.pop(message["model"], None)

@@ -24,7 +24,7 @@ def main() -> None:
     logging.basicConfig(stream=sys.stderr, format="text host: %(levelname)s %(name)s: %(message)s")
     # Imported only now: these take seconds.
     from crucible_worker.backends.local.host import text_child
-    from crucible_worker.backends.local.host.fork_server import ForkServer
+    from crucible_worker.backends.local.host.fork_server import HostForkServer
     from crucible_worker.backends.local.host.text_engine import TextEngine
     from crucible_worker.backends.tinker.host import tokenizers
     from crucible_worker.rendering import tinker_cookbook
@@ -32,7 +32,7 @@ def main() -> None:
     # It imports torch, which maps more memory than a child may use: the children share it.
     tinker_cookbook.preload()
     # Forked before the first thread starts.
-    fork_server = ForkServer(functools.partial(text_child.serve, bounds=bounds, load=tokenizers.load))
+    fork_server = HostForkServer(functools.partial(text_child.serve, bounds=bounds, load=tokenizers.load))
     engine = TextEngine(bounds, fork_server, Replies(end).send)
     while (body := receive(end)) is not None:
         engine.submit(unpack(body))

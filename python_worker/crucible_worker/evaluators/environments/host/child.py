@@ -60,7 +60,7 @@ async def _group(order: dict[str, Any], environment: EnvironmentType, line: _Lin
         made.append(environment.group(order["sample"], order["options"], order["size"]))
         return made[0]
 
-    playing = asyncio.create_task(_played(order, make, own, _Asking(line, order["max_tokens"])))
+    playing = asyncio.create_task(_played(order, make, own, _ModelProxy(line, order["max_tokens"])))
     ending = asyncio.create_task(line.orders.get())  # an order that interrupts a group
     await asyncio.wait({playing, ending}, return_when=asyncio.FIRST_COMPLETED)
     if playing.done():
@@ -76,7 +76,7 @@ async def _group(order: dict[str, Any], environment: EnvironmentType, line: _Lin
     line.tell({"op": "over"})
 
 
-async def _played(order: dict[str, Any], make: Any, own: OwnLoop, asking: _Asking) -> bytes:
+async def _played(order: dict[str, Any], make: Any, own: OwnLoop, asking: _ModelProxy) -> bytes:
     """The frame with the result of a group."""
     try:
         found = await group.run(
@@ -110,7 +110,7 @@ async def _cleaned_up(made: Sequence[Any]) -> None:
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class _Asking:
+class _ModelProxy:
     """Queries the model through the worker."""
 
     line: _Line

@@ -7,7 +7,7 @@ import socket
 from typing import Any
 
 from crucible_worker.children.entry import begin
-from crucible_worker.evaluators.inspect.host.line import Line
+from crucible_worker.evaluators.inspect.host.line import WorkerClient
 
 
 def main() -> None:
@@ -17,14 +17,14 @@ def main() -> None:
 
 
 async def _serve(end: socket.socket) -> None:
-    line = await Line.over(end)
+    line = await WorkerClient.over(end)
     order = await line.receive()
     await line.tell(await _found(order, line))
     # The worker ends this process, as soon as it has read the result.
     await line.closed()
 
 
-async def _found(order: dict[str, Any], line: Line) -> dict[str, Any]:
+async def _found(order: dict[str, Any], line: WorkerClient) -> dict[str, Any]:
     try:
         # Imported only now, as this takes a second.
         from crucible_worker.evaluators.inspect.host.running import run_task

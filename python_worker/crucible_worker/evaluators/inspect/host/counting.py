@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from inspect_ai.hooks import Hooks, SampleEnd, TaskStart, hooks  # pyright: ignore[reportMissingImports]
 
-from crucible_worker.evaluators.inspect.host.line import Line
+from crucible_worker.evaluators.inspect.host.line import WorkerClient
 
 __all__ = ["count_questions"]
 
 
-def count_questions(line: Line) -> None:
+def count_questions(line: WorkerClient) -> None:
     """From now on, report to the worker how many questions of the task are done, counting each epoch."""
 
     # Inspect creates the only instance, so the line comes from this scope.

@@ -10,10 +10,10 @@ from typing import Any, Self
 from crucible_worker.children.channel import Channel, Questions
 from crucible_worker.evaluators.inspect.frames import pack, unpack
 
-__all__ = ["Line"]
+__all__ = ["WorkerClient"]
 
 
-class Line:
+class WorkerClient:
     """Sends questions to the worker, any number at once."""
 
     def __init__(self, channel: Channel) -> None:

@@ -20,7 +20,7 @@ from inspect_ai.hooks import Hooks, TaskStart, hooks  # pyright: ignore[reportMi
 from inspect_ai.log import EvalSpec  # pyright: ignore[reportMissingImports]
 from inspect_ai.model import ModelAPI, ModelOutput, modelapi  # pyright: ignore[reportMissingImports]
 
-from crucible_worker.evaluators.inspect.host.line import Line
+from crucible_worker.evaluators.inspect.host.line import WorkerClient
 from crucible_worker.evaluators.inspect.host.provider import OWN, CannotAsk, WorkerModel
 
 __all__ = ["name_models"]
@@ -29,7 +29,7 @@ _KEPT = (OWN, "none", "mockllm")
 """Providers that query nothing: that of the worker, and those of Inspect for tests."""
 
 
-def name_models(line: Line, names: Mapping[str, str], defaults: Mapping[str, Any]) -> None:
+def name_models(line: WorkerClient, names: Mapping[str, str], defaults: Mapping[str, Any]) -> None:
     """From now on, a model that a task names is the worker's.
 
     Args:
@@ -50,7 +50,7 @@ def _short(name: str) -> str:
     return name.rpartition("/")[2]
 
 
-def _provider(short: str, line: Line, names: Mapping[str, str], defaults: Mapping[str, Any]) -> Any:
+def _provider(short: str, line: WorkerClient, names: Mapping[str, str], defaults: Mapping[str, Any]) -> Any:
     def made(model_name: str, **given: Any) -> ModelAPI:
         name = f"{short}/{model_name}"
         if name in names:
@@ -89,7 +89,7 @@ def _unnamed(name: str, role: str = "") -> str:
     )
 
 
-def _refuse_unnamed(line: Line, names: Mapping[str, str]) -> None:
+def _refuse_unnamed(line: WorkerClient, names: Mapping[str, str]) -> None:
     @hooks(name="crucible_named_models", description="Refuses tasks that name a model which the request does not.")
     class _Refusing(Hooks):
         async def on_task_start(self, data: TaskStart) -> None:

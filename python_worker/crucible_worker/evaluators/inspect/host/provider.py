@@ -21,7 +21,7 @@ from inspect_ai.model import (  # pyright: ignore[reportMissingImports]
     modelapi,
 )
 
-from crucible_worker.evaluators.inspect.host.line import Line
+from crucible_worker.evaluators.inspect.host.line import WorkerClient
 from crucible_worker.evaluators.inspect.host.parameters import refused
 
 __all__ = ["OWN", "CannotAsk", "WorkerModel"]
@@ -51,7 +51,7 @@ class WorkerModel(ModelAPI):
         defaults: how it is sampled if the task does not say it.
     """
 
-    def __init__(self, line: Line, which: str, name: str, defaults: Mapping[str, Any]) -> None:
+    def __init__(self, line: WorkerClient, which: str, name: str, defaults: Mapping[str, Any]) -> None:
         super().__init__(name)
         self._line, self._which, self._defaults = line, which, defaults
 

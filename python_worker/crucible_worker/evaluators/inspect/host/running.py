@@ -19,7 +19,7 @@ from inspect_ai.model import GenerateConfig, Model  # pyright: ignore[reportMiss
 
 from crucible_worker.evaluators.inspect.host.counting import count_questions
 from crucible_worker.evaluators.inspect.host.findings import findings
-from crucible_worker.evaluators.inspect.host.line import Line
+from crucible_worker.evaluators.inspect.host.line import WorkerClient
 from crucible_worker.evaluators.inspect.host.naming import name_models
 from crucible_worker.evaluators.inspect.host.provider import WorkerModel
 
@@ -28,7 +28,7 @@ __all__ = ["run_task"]
 _MAX_SHOWN = 500  # characters of a task's own error
 
 
-async def run_task(order: Mapping[str, Any], line: Line) -> dict[str, Any]:
+async def run_task(order: Mapping[str, Any], line: WorkerClient) -> dict[str, Any]:
     """Run a task by an order.
 
     Returns:
@@ -40,7 +40,7 @@ async def run_task(order: Mapping[str, Any], line: Line) -> dict[str, Any]:
         return _failed(f"{type(error).__name__}: {error}")
 
 
-async def _run(order: Mapping[str, Any], line: Line) -> dict[str, Any]:
+async def _run(order: Mapping[str, Any], line: WorkerClient) -> dict[str, Any]:
     if own := set(order["own_args"]):
         # Inspect would ignore arguments that the task does not accept.
         (log,) = await eval_async(order["task"], task_args=order["task_args"], run_samples=False, **_quietly(order))
@@ -83,7 +83,7 @@ async def _run(order: Mapping[str, Any], line: Line) -> dict[str, Any]:
     return findings(log.results, log.samples or [])
 
 
-async def _unless_stopped(running: Coroutine[Any, Any, list[EvalLog]], line: Line) -> list[EvalLog] | None:
+async def _unless_stopped(running: Coroutine[Any, Any, list[EvalLog]], line: WorkerClient) -> list[EvalLog] | None:
     """The logs of a run; None if the worker stopped it before, its scores so far are then in a file."""
     evaluating, stopping = asyncio.create_task(running), asyncio.create_task(line.stopped.wait())
     try:
@@ -138,7 +138,7 @@ def _quietly(order: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _model(line: Line, which: str, name: str, defaults: Mapping[str, Any]) -> Model:
+def _model(line: WorkerClient, which: str, name: str, defaults: Mapping[str, Any]) -> Model:
     return Model(WorkerModel(line, which, name, defaults), GenerateConfig(**defaults))
 
 

@@ -51,7 +51,7 @@ def examine(channel: socket.socket) -> None:
         ended = rehearsal.rehearse(order["sources"], order["names"], module)
         frames.send(channel, {"nonce": order["nonce"], "failed": ended})
         return
-    caller = _Caller(channel, order["nonce"], guards, module, frozenset(order["helpers"]))
+    caller = _ProgramCaller(channel, order["nonce"], guards, module, frozenset(order["helpers"]))
     try:
         codes = [errors.compiled(source, guards) for source in order["sources"]]
         for name, is_class in order["names"].items():
@@ -73,7 +73,7 @@ def examine(channel: socket.socket) -> None:
     caller.tell(told)
 
 
-class _Caller:
+class _ProgramCaller:
     """Carries calls to the program."""
 
     def __init__(
@@ -340,7 +340,7 @@ class _Caller:
         return self.fail(f"{name} returned more than is allowed to pass")
 
 
-async def _awaited(caller: _Caller, name: str, number: int | None) -> Any:
+async def _awaited(caller: _ProgramCaller, name: str, number: int | None) -> Any:
     """The result of a coroutine of the program, which runs there."""
     return caller.call(name, (), {}, of=number, itself=True)
 

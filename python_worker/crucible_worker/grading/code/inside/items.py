@@ -15,7 +15,7 @@ from crucible_worker.grading.code.inside.errors import ProgramError
 __all__ = ["Items"]
 
 
-class _Caller(values.ObjectTable, Protocol):
+class _ItemCaller(values.ObjectTable, Protocol):
     """Queries the program."""
 
     def fail(self, reason: str) -> NoReturn: ...
@@ -33,7 +33,7 @@ class Items:
         gives: those of `iter`, `len`, `getitem` and `keys` that its class has.
     """
 
-    def __init__(self, caller: _Caller, name: str, number: int, gives: Sequence[str]) -> None:
+    def __init__(self, caller: _ItemCaller, name: str, number: int, gives: Sequence[str]) -> None:
         self._caller, self._name, self._number = caller, name, number
         self._iterates, self._counts, self._indexes, self._maps = (
             each in gives for each in ("iter", "len", "getitem", "keys")

@@ -41,7 +41,7 @@ class Unpassable(BaseException):
     """The test needs something that cannot be passed between program and test."""
 
 
-class _Caller(values.ObjectTable, Protocol):
+class _ObjectCaller(values.ObjectTable, Protocol):
     """Queries the program."""
 
     def fail(self, reason: str) -> NoReturn: ...
@@ -79,7 +79,7 @@ class ProgramObject:
 
     def __init__(
         self,
-        caller: _Caller,
+        caller: _ObjectCaller,
         name: str,
         kind: str,
         number: int | None,
@@ -267,7 +267,7 @@ class ProgramClass(type):
 
     __hash__ = type.__hash__
 
-    def _class_caller(cls) -> _Caller:
+    def _class_caller(cls) -> _ObjectCaller:
         return type.__getattribute__(cls, "_class_of")
 
     def _class_operate(cls, operation: str, *arguments: Any) -> Any:
@@ -280,7 +280,7 @@ class ProgramClass(type):
         caller.give_up(reason)
 
 
-def program_class(caller: _Caller, name: str) -> ProgramClass:
+def program_class(caller: _ObjectCaller, name: str) -> ProgramClass:
     """The class with this name in the program."""
     return ProgramClass(name, (Instance,), {"__slots__": (), "_class_caller": caller})
 
