@@ -21,7 +21,7 @@ from _report import Claim, report
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.types import Assertions, CodeItem, CodeLimits, GradeCodeRequest, Verdict
 from crucible_worker.grading.code.grader import CodeGrader
-from crucible_worker.grading.code.places import Places
+from crucible_worker.grading.code.places import SandboxSlots
 
 PLACES = 2
 RUNS_A_BATCH = 300
@@ -34,7 +34,7 @@ LABELLED_LIMITS = CodeLimits(timeout_ms=1_500)
 
 
 async def measured(rounds: int, labelled: Path | None) -> list[Claim]:
-    places = Places(PLACES)
+    places = SandboxSlots(PLACES)
     grader = CodeGrader(places)
     try:
         await speed(grader, PLACES)  # starts the sandboxes

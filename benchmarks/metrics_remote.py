@@ -32,7 +32,7 @@ from crucible_bridge.channel import channel_options, open_channel, server_option
 from crucible_bridge.client.calls import Calls
 from crucible_bridge.client.metrics import MetricsClient
 from crucible_worker.server.process import write_ready_file
-from crucible_worker.util.memory import keep_freed_memory
+from crucible_worker.util.memory import tune_malloc
 
 CALLS = 7
 """Calls of each side in a run; small ones fifty times as many."""
@@ -62,7 +62,7 @@ class RecordingCalls(Calls):
 async def serve_bare(ready: Path) -> None:
     """Answer with as many bytes as the caller wants, until the process is ended."""
     replies: dict[int, bytes] = {}
-    keep_freed_memory()
+    tune_malloc()
 
     async def echo(request: bytes, context: Any) -> bytes:
         size = int(dict(context.invocation_metadata())[REPLY_BYTES])

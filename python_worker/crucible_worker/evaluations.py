@@ -55,7 +55,7 @@ from crucible_worker.history.evaluation_files import remove_forgotten
 from crucible_worker.history.reaper import Reaper
 from crucible_worker.history.run_registry import RunRegistry
 from crucible_worker.journal import Journal, JournalUnavailable, Transaction
-from crucible_worker.journal.lived_time import LivedTime
+from crucible_worker.journal.lived_time import UptimeClock
 from crucible_worker.journal.queries import (
     SAMPLE_PAGE_BYTES,
     EvaluationRow,
@@ -125,7 +125,7 @@ class Evaluations:
         """Runs and their checkpoints."""
         self._journal, self._locks = journal, locks
         self._page_bytes = limits.max_message_bytes // _PAGES_PER_MESSAGE
-        self._life = LivedTime(journal.leads)
+        self._life = UptimeClock(journal.leads)
         self._notes = Notes(journal)
         self._reaper = Reaper(journal, locks)
         self.spending = Spending(sources.prices)

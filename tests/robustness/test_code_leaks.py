@@ -18,7 +18,7 @@ import pytest
 from crucible_bridge.errors import Unavailable
 from crucible_bridge.types import Assertions, CodeItem, CodeLimits, GradeCodeRequest, Verdict
 from crucible_worker.grading.code import bubblewrap
-from crucible_worker.grading.code.bubblewrap import Wall
+from crucible_worker.grading.code.bubblewrap import Isolation
 from tests import needs
 from tests.service.code_kit import SMALL, code_grader, graded, needs_sandbox, sandboxed
 from tests.service.grading_kit import alive
@@ -209,7 +209,7 @@ async def test_a_sandbox_in_a_user_namespace_is_as_good(monkeypatch: pytest.Monk
     monkeypatch.setattr(bubblewrap, "_may_mount", lambda: False)
     monkeypatch.setattr(bubblewrap, "_python", lambda: str(DEBIAN_PYTHON.resolve()))
     monkeypatch.setattr(bubblewrap, "_outside_usr", lambda folders: iter(()))
-    assert Wall.of_this_process().rootless
+    assert Isolation.of_this_process().rootless
     stays = "import os\nos.chmod('/tmp', 0)\ndef f(x): return x"
     who = "import os\ndef f(x): return x if os.getuid() == 65534 and not os.path.exists('/proc') else os.getuid()"
 

@@ -16,7 +16,7 @@ import pytest
 
 from crucible_bridge.types import Assertions, CodeItem, Verdict
 from crucible_worker.grading.code import bubblewrap
-from crucible_worker.grading.code.bubblewrap import Wall
+from crucible_worker.grading.code.bubblewrap import Isolation
 from crucible_worker.grading.code.images import CodeImage
 from tests import needs
 from tests.service.code_kit import SMALL, code_grader, needs_sandbox
@@ -142,7 +142,7 @@ def image(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
             monkeypatch.setattr(bubblewrap, "_outside_usr", lambda folders: iter(()))
             for path in (folder, folder / "shared.py"):
                 os.chown(path, bubblewrap.NOBODY, bubblewrap.NOBODY)
-            assert Wall.of_this_process().rootless
+            assert Isolation.of_this_process().rootless
         with open(folder / "shared.py", "r+b") as one, open(folder / "shared.py", "r+b") as other:
             fcntl.flock(one, fcntl.LOCK_EX)
             fcntl.fcntl(other, fcntl.F_SETLK, struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0))

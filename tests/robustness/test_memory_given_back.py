@@ -54,10 +54,10 @@ async def test_memory_goes_back_once_no_large_request_is_in_work(tmp_path):
 
 _HELD = """
 import asyncio, structlog, sys
-from crucible_worker.util.memory import WORTH_BYTES, give_back_when_idle, keep_freed_memory, resident_bytes
+from crucible_worker.util.memory import WORTH_BYTES, give_back_when_idle, tune_malloc, resident_bytes
 
 async def run():
-    assert keep_freed_memory()
+    assert tune_malloc()
     giving = asyncio.create_task(give_back_when_idle(lambda: 60.0, 0.05))
     await asyncio.sleep(0)  # it has seen what a process without messages needs
     before = resident_bytes()
@@ -84,11 +84,11 @@ def test_memory_that_was_in_use_at_the_first_attempt_goes_back_later():
 _CYCLES = """
 import asyncio, gc
 from crucible_worker.util.memory import (
-    NEW_OBJECTS, WORTH_BYTES, collect_rarely, give_back_when_idle, keep_freed_memory, resident_bytes
+    NEW_OBJECTS, WORTH_BYTES, collect_rarely, give_back_when_idle, tune_malloc, resident_bytes
 )
 
 async def run():
-    assert keep_freed_memory()
+    assert tune_malloc()
     collect_rarely()
     assert gc.get_freeze_count() > 0 and gc.get_threshold()[0] == NEW_OBJECTS
     giving = asyncio.create_task(give_back_when_idle(lambda: 60.0, 0.05))

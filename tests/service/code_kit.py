@@ -14,10 +14,10 @@ import pytest
 
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.types import CodeItem, CodeLimits, CodeTest, Grade
-from crucible_worker.grading.code.bubblewrap import Wall
+from crucible_worker.grading.code.bubblewrap import Isolation
 from crucible_worker.grading.code.grader import CodeGrader
 from crucible_worker.grading.code.images import CodeImage
-from crucible_worker.grading.code.places import Places
+from crucible_worker.grading.code.places import SandboxSlots
 from crucible_worker.grading.code.sandbox import Sandbox
 from tests import needs
 from tests.service.grading_kit import processes_below
@@ -30,7 +30,7 @@ async def _tried() -> str:
     if shutil.which("bwrap") is None:
         return needs.MISSING["bwrap"]
     try:
-        await (await Sandbox.start(Wall.of_this_process())).kill()
+        await (await Sandbox.start(Isolation.of_this_process())).kill()
     except BridgeError as error:
         return f"no sandbox can be made ({error.message})"
     return ""
@@ -45,7 +45,7 @@ needs_sandbox = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 @contextlib.asynccontextmanager
 async def code_grader(places: int = 1, images: Sequence[CodeImage] = ()) -> AsyncIterator[CodeGrader]:
     """A grader with sandboxes of its own, gone afterwards."""
-    used = Places(places, images)
+    used = SandboxSlots(places, images)
     try:
         yield CodeGrader(used)
     finally:

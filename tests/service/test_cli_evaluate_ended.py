@@ -16,7 +16,7 @@ import pytest
 
 from crucible_bridge.types import EvaluationState
 from crucible_worker.backends.openai.servers import OpenAIServer
-from crucible_worker.cli.requests import Typed, evaluations_to_run
+from crucible_worker.cli.requests import EvaluateOptions, evaluations_to_run
 from crucible_worker.cli.running import NotRun, Ran, run
 from crucible_worker.config import Settings
 from crucible_worker.evaluations import Evaluations
@@ -27,7 +27,7 @@ from tests.service.openai_kit import Fault, Request, ScriptedServer, shout
 
 pytestmark = needs.installed("aiohttp")
 
-TYPED = Typed(
+TYPED = EvaluateOptions(
     models=("openai:held/model",),
     data="jsonl:sums.jsonl",
     evaluators=("accuracy",),

@@ -18,7 +18,7 @@ from crucible_bridge.v1 import grading_pb2 as pb
 from crucible_bridge.v1 import grading_pb2_grpc
 from crucible_worker.grading.code import bubblewrap
 from crucible_worker.grading.code.extract import NO_PROGRAM
-from crucible_worker.grading.code.places import Places
+from crucible_worker.grading.code.places import SandboxSlots
 from crucible_worker.grading.excerpt import MAX_EXTRACTED_CHARS
 from crucible_worker.testing import RunningWorker, ScriptedModel, record_events, run_worker
 from crucible_worker.util.limits import WorkerLimits
@@ -103,7 +103,7 @@ async def test_tests_that_cannot_be_passed_are_the_problem_of_their_item(worker:
 
 async def test_programs_are_extracted_without_a_sandbox(worker: RunningWorker, monkeypatch: pytest.MonkeyPatch):
     """Each response has the program that GradeCode would run, whole, or the reason why there is none."""
-    monkeypatch.setattr(Places, "place", None)  # a call that takes a place fails
+    monkeypatch.setattr(SandboxSlots, "place", None)  # a call that takes a place fails
     long = "x = 1\n" * MAX_EXTRACTED_CHARS
     two = "```python\ndef f(): pass\n```\n```python\nf()\n```"
 

@@ -27,7 +27,7 @@ from crucible_bridge.types import (
 )
 from crucible_worker.grading.code.grader import CodeGrader
 from crucible_worker.grading.code.images import CodeImage
-from crucible_worker.grading.code.places import Places
+from crucible_worker.grading.code.places import SandboxSlots
 from crucible_worker.testing import ScriptedModel, run_worker
 from tests.service.code_kit import SMALL, code_grader, needs_sandbox, sandboxed
 from tests.service.evaluation_kit import accuracy, asked, refused, rig
@@ -366,5 +366,5 @@ async def test_places_without_images_say_so():
     with pytest.raises(
         InvalidField, match=r"'sci' is not an image of this worker; this worker has none \(--code-image\)"
     ):
-        Places(1).image("sci", "image")
-    assert Places(1).image("", "image") is None
+        SandboxSlots(1).image("sci", "image")
+    assert SandboxSlots(1).image("", "image") is None

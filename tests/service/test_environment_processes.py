@@ -27,7 +27,7 @@ from crucible_bridge.types import (
 from crucible_worker.evaluators.environments import child, group, starting, wire
 from crucible_worker.evaluators.environments import processes as processes_module
 from crucible_worker.evaluators.environments.entry_points import GROUP
-from crucible_worker.evaluators.environments.group import Strategy, Tolerance
+from crucible_worker.evaluators.environments.group import FailurePolicy, Strategy
 from crucible_worker.evaluators.environments.own_loop import guarded_call
 from crucible_worker.evaluators.environments.processes import EnvironmentProcesses
 from crucible_worker.evaluators.environments.records import outcome_of
@@ -121,7 +121,7 @@ def _order(what: str, options: dict[str, Any]) -> child.GroupOrder:
         sample=Sample(id="s", input=what),
         options=options,
         size=3,
-        tolerance=Tolerance(strategy=Strategy.RETRY, max_retries=2, min_successful=None),
+        tolerance=FailurePolicy(strategy=Strategy.RETRY, max_retries=2, min_successful=None),
         seed=7,
         max_turns=4,
         intermediates=True,

@@ -30,7 +30,7 @@ from crucible_bridge.types import (
     Verdict,
 )
 from crucible_worker.grading.code.grader import CodeGrader
-from crucible_worker.grading.code.places import Places
+from crucible_worker.grading.code.places import SandboxSlots
 from crucible_worker.grading.fanout import fanout as module
 from crucible_worker.grading.fanout.connection import ClusterConnection
 from crucible_worker.grading.fanout.fanout import Fanout
@@ -129,7 +129,7 @@ async def test_programs_run_in_the_sandboxes_of_the_nodes(fanout):
         limits=CodeLimits(timeout_ms=500),
         k=(1,),
     )
-    places = Places(2)
+    places = SandboxSlots(2)
     try:
         local = await CodeGrader(places).grade_batch(request)
     finally:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from crucible_worker.planning.follow.checkpoints import FollowedCheckpoint, Lookout, Naming, look
+from crucible_worker.planning.follow.checkpoints import CheckpointScanner, FollowedCheckpoint, Naming, look
 from crucible_worker.planning.follow.holding import Vanished, changed, hold, left, release
 from tests import needs
 from tests.service import follow_process
@@ -55,7 +55,7 @@ def _contents(folder: Path, step: int) -> dict[str, bytes]:
 
 def test_a_checkpoint_is_whole_when_its_last_byte_is_written(tmp_path: Path):
     """And not before, however slowly it is written; then within seconds."""
-    lookout = Lookout(tmp_path, Naming())
+    lookout = CheckpointScanner(tmp_path, Naming())
     with _process("slow", tmp_path) as trainer:
         pieces = 0
         while _line(trainer) == "writing":
@@ -75,7 +75,7 @@ def test_a_checkpoint_is_whole_when_its_last_byte_is_written(tmp_path: Path):
 
 def _followed(directory: Path, trainer: subprocess.Popen[str]) -> tuple[dict[str, FollowedCheckpoint], list[str]]:
     """Hold each checkpoint that is seen until the trainer has ended: those that were held, and why others were not."""
-    lookout = Lookout(directory, Naming())
+    lookout = CheckpointScanner(directory, Naming())
     held: dict[str, FollowedCheckpoint] = {}
     vanished: list[str] = []
     running = True

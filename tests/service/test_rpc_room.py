@@ -17,7 +17,7 @@ from crucible_bridge.v1 import evaluation_pb2 as pb
 from crucible_bridge.v1 import grading_pb2, grading_pb2_grpc
 from crucible_worker.rpc.room import RETRY_AFTER_SECONDS, SMALL_BYTES, ByteBudget
 from crucible_worker.testing import STALL, ScriptedModel
-from crucible_worker.util.alarms import Alarms
+from crucible_worker.util.alarms import TimeoutQueue
 from tests.robustness.harness import until
 from tests.service.evaluation_kit import Rig, rig, samples_of
 from tests.service.evaluation_kit import asked as evaluations_to_run
@@ -41,7 +41,7 @@ class Message:
         self.task = asyncio.create_task(self._run(room, size, seconds))
 
     async def _run(self, room: ByteBudget, size: int, seconds: float) -> None:
-        with await room.working_on_in_turn(size, Alarms(), seconds):
+        with await room.working_on_in_turn(size, TimeoutQueue(), seconds):
             self.in_work = True
             await self._done.wait()
 

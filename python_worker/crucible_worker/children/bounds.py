@@ -7,7 +7,7 @@ import os
 import resource
 from pathlib import Path
 
-__all__ = ["GROWTH", "be_first_to_go", "limit", "limit_growth", "lower_priority"]
+__all__ = ["GROWTH", "limit", "limit_growth", "lower_priority", "set_oom_score"]
 
 GROWTH = {resource.RLIMIT_AS: "VmSize", resource.RLIMIT_DATA: "VmData"}
 """Limits of memory, and what the kernel calls a process's part of each."""
@@ -35,7 +35,7 @@ def limit_growth(more_bytes: int, *kinds: int) -> None:
         limit(kind, int(status[GROWTH[kind]].split()[0]) * 1024 + more_bytes)
 
 
-def be_first_to_go() -> None:
+def set_oom_score() -> None:
     """Have the kernel end this process, and no other, if memory runs out."""
     with contextlib.suppress(OSError):  # no /proc, or a sandbox without this file: nothing is worse than before
         Path("/proc/self/oom_score_adj").write_text(_OOM_SCORE_ADJ)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from crucible_bridge.types import CodeLimits, Grade, GradeItem, MathPolicy
     from crucible_worker.grading.base import Grader
-    from crucible_worker.grading.code.places import Places
+    from crucible_worker.grading.code.places import SandboxSlots
     from crucible_worker.grading.pool import GradingPool
 
 __all__ = ["Batches", "CodeBatches", "GraderBatches", "MathBatches", "batches_of"]
@@ -73,7 +73,7 @@ class CodeBatches:
 
     policy_version = ""
 
-    def __init__(self, places: Places, limits: CodeLimits) -> None:
+    def __init__(self, places: SandboxSlots, limits: CodeLimits) -> None:
         """Run them with the packages of the one image that the places have, if they have one."""
         from crucible_worker.grading.code.grader import CodeGrader
 
@@ -149,7 +149,7 @@ def batches_of(
     from crucible_worker.declared_options import schema_of
     from crucible_worker.grading.code.images import CodeImage
     from crucible_worker.grading.code.options import limits_schema
-    from crucible_worker.grading.code.places import Places
+    from crucible_worker.grading.code.places import SandboxSlots
     from crucible_worker.grading.math.grader import MathOptions
     from crucible_worker.grading.options import checked_options
     from crucible_worker.grading.pool import GradingPool
@@ -172,7 +172,7 @@ def batches_of(
         raise InvalidField("--code-image", "is for programs: --code is needed")
     try:
         if code:
-            return CodeBatches(Places(processes, images), CodeLimits(**checked))
+            return CodeBatches(SandboxSlots(processes, images), CodeLimits(**checked))
         return MathBatches(GradingPool(processes), MathPolicy(**checked))
     except ValueError as error:
         raise InvalidField("--processes", str(error)) from None

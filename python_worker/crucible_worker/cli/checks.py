@@ -301,11 +301,11 @@ def _sandbox(settings: Settings) -> str:
 
 async def _ran(images: Sequence[CodeImage]) -> str:
     from crucible_bridge.types import CallTest, CodeItem, CodeLimits, Verdict
-    from crucible_worker.grading.code.bubblewrap import Wall
+    from crucible_worker.grading.code.bubblewrap import Isolation
     from crucible_worker.grading.code.grader import CodeGrader
-    from crucible_worker.grading.code.places import Places
+    from crucible_worker.grading.code.places import SandboxSlots
 
-    wall, places = Wall.of_this_process(), Places(1, images)
+    wall, places = Isolation.of_this_process(), SandboxSlots(1, images)
     test = CallTest(function="f", arguments_json="[1]", expected_json="2")
     item = CodeItem(response="def f(x): return x + 1", tests=(test,))
     try:

@@ -72,7 +72,7 @@ from crucible_worker.util.loading import loading
 
 if TYPE_CHECKING:
     from crucible_bridge.errors import BridgeError
-    from crucible_worker.cli.requests import Typed
+    from crucible_worker.cli.requests import EvaluateOptions
     from crucible_worker.cli.run_summary import RunSummary
     from crucible_worker.config import Settings
 
@@ -172,12 +172,12 @@ def evaluate(
     Example: crucible-worker evaluate --model embedded:arithmetic@600 --data builtin:arithmetic --evaluator nll
     --evaluator accuracy --option accuracy.grader=numeric --max-tokens 8
     """
-    parameters = locals().copy()  # by name, for `Typed`
+    parameters = locals().copy()  # by name, for `EvaluateOptions`
     with loading():
         # Before anything else imports structlog: here it is imported without rich, which would cost 34 ms and 5.5 MB.
         importlib.import_module("crucible_worker.telemetry.logging")
         from crucible_worker.cli.evaluation_ids import new_id
-        from crucible_worker.cli.requests import Typed
+        from crucible_worker.cli.requests import EvaluateOptions
         from crucible_worker.cli.tasks import allowing, evaluators_of
 
         run_summary = importlib.import_module("crucible_worker.cli.run_summary")
@@ -188,7 +188,7 @@ def evaluate(
     if output is not None and (why := run_summary.unwritable(output)):
         refuse(f"--output {output} cannot be written: {why}")
     typed = dataclasses.replace(
-        Typed.of(model, parameters, kept=not no_keep), evaluators=evaluators_of(evaluator or (), task or ())
+        EvaluateOptions.of(model, parameters, kept=not no_keep), evaluators=evaluators_of(evaluator or (), task or ())
     )
     if evaluation_id is None:
         made_for = suite or data or (typed.tasks[0] if typed.tasks else "")
@@ -237,7 +237,7 @@ def _place(state_dir: Path | None, settings: Settings) -> str:
     return f" --state-dir {shlex.quote(str(settings.state_dir if state_dir is None else state_dir))}"
 
 
-def _run(settings: Settings, typed: Typed, outcome: RunSummary) -> int:
+def _run(settings: Settings, typed: EvaluateOptions, outcome: RunSummary) -> int:
     """Run the requested evaluations and write their results; returns the exit status."""
     from crucible_bridge.errors import BridgeError
     from crucible_worker.cli.own_files import own_of
@@ -281,7 +281,7 @@ def _other_place(error: BridgeError) -> str:
     return "; --state-dir DIR names another folder, and --no-keep keeps nothing" if unusable else ""
 
 
-def _resumed_by(typed: Typed) -> str:
+def _resumed_by(typed: EvaluateOptions) -> str:
     if not typed.kept:
         return ""
     again = "" if typed.evaluation_id else f" with --id {shlex.quote(typed.made_id)}"

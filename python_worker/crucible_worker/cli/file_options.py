@@ -77,9 +77,9 @@ def _evaluate_of(command: Any, ctx: Any) -> Any:
 
 def _of_plan() -> frozenset[str]:
     """--plan, and the parameters that a plan's file takes the place of."""
-    from crucible_worker.cli.requests import Typed
+    from crucible_worker.cli.requests import EvaluateOptions
 
-    return frozenset({"plan", *Typed.parameters()} - {"run_id"})
+    return frozenset({"plan", *EvaluateOptions.parameters()} - {"run_id"})
 
 
 def _defaults(ctx: Any, evaluate: Any, file: Path, table: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -65,8 +65,8 @@ from crucible_worker.cli.request_options import (
 from crucible_worker.util.interrupts import raise_interrupts
 
 if TYPE_CHECKING:
-    from crucible_worker.cli.follow_requests import Asked
-    from crucible_worker.cli.requests import Typed
+    from crucible_worker.cli.follow_requests import FollowOptions
+    from crucible_worker.cli.requests import EvaluateOptions
     from crucible_worker.config import Settings
 
 __all__ = ["follow"]
@@ -204,16 +204,16 @@ def follow(
 
     Example: crucible-worker follow runs/mine --data builtin:arithmetic --evaluator nll --exit-when-idle 60
     """
-    parameters = {**locals()}  # by name, for `Typed`
-    from crucible_worker.cli.follow_requests import PLACEHOLDER, Asked
-    from crucible_worker.cli.requests import Typed
+    parameters = {**locals()}  # by name, for `EvaluateOptions`
+    from crucible_worker.cli.follow_requests import PLACEHOLDER, FollowOptions
+    from crucible_worker.cli.requests import EvaluateOptions
     from crucible_worker.cli.tasks import allowing, evaluators_of
 
     raise_interrupts()
     target = Path(directory).absolute()
-    typed = Typed.of([PLACEHOLDER], {**parameters, "run_id": None}, kept=True)
+    typed = EvaluateOptions.of([PLACEHOLDER], {**parameters, "run_id": None}, kept=True)
     typed = dataclasses.replace(typed, evaluators=evaluators_of(evaluator or (), task or ()))
-    asked = Asked(
+    asked = FollowOptions(
         directory=target,
         run_id=target.resolve().name if run_id is None else run_id,
         plan_id=plan_id,
@@ -251,7 +251,9 @@ def follow(
         raise typer.Exit(EXIT_INTERRUPTED) from None
 
 
-def _run(settings: Settings, typed: Typed, asked: Asked, idle_seconds: float | None, *, as_json: bool) -> int:
+def _run(
+    settings: Settings, typed: EvaluateOptions, asked: FollowOptions, idle_seconds: float | None, *, as_json: bool
+) -> int:
     from crucible_bridge.errors import BridgeError
     from crucible_worker.cli.follow_requests import refusing_follow, request_of
     from crucible_worker.cli.follow_running import run

@@ -22,11 +22,11 @@ from crucible_bridge.types import (
     parse_model,
 )
 from crucible_worker.cli.refusals import refusing
-from crucible_worker.cli.requests import Typed, evaluations_to_run
+from crucible_worker.cli.requests import EvaluateOptions, evaluations_to_run
 from crucible_worker.config import Settings
 from crucible_worker.evaluators.parts import EvaluatorParts
 
-__all__ = ["PLACEHOLDER", "Asked", "refusing_follow", "request_of"]
+__all__ = ["PLACEHOLDER", "FollowOptions", "refusing_follow", "request_of"]
 
 PLACEHOLDER = "embedded:checkpoint"
 """Stands for each checkpoint where options are read as those of an evaluation."""
@@ -51,7 +51,7 @@ _WITH_PLAN = ("models", "kept", "made_id")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class FollowOptions:
     """The options that say what is followed, and how."""
 
     directory: Path
@@ -67,7 +67,7 @@ class Asked:
     mark: bool
 
 
-def request_of(typed: Typed, asked: Asked, parts: EvaluatorParts | None) -> FollowRunRequest:
+def request_of(typed: EvaluateOptions, asked: FollowOptions, parts: EvaluatorParts | None) -> FollowRunRequest:
     """The request, within the bounds of a call.
 
     Args:
@@ -99,7 +99,7 @@ def request_of(typed: Typed, asked: Asked, parts: EvaluatorParts | None) -> Foll
 
 
 @contextlib.contextmanager
-def refusing_follow(settings: Settings, typed: Typed, asked: Asked) -> Iterator[None]:
+def refusing_follow(settings: Settings, typed: EvaluateOptions, asked: FollowOptions) -> Iterator[None]:
     """As `refusing`, for errors of a request to follow.
 
     Raises:
@@ -124,7 +124,7 @@ def _place(field: str, *, by_flags: bool) -> str:
     return path.removeprefix(_OF_FLAGS) if by_flags else path
 
 
-def _plan(typed: Typed, asked: Asked, parts: EvaluatorParts | None) -> EvaluationPlan:
+def _plan(typed: EvaluateOptions, asked: FollowOptions, parts: EvaluatorParts | None) -> EvaluationPlan:
     plan_id = asked.run_id if asked.plan_id is None else asked.plan_id
     shown = os.fsencode(asked.directory.resolve()).decode(errors="backslashreplace")
     if shown != str(asked.directory.resolve()):
@@ -148,9 +148,9 @@ def _plan(typed: Typed, asked: Asked, parts: EvaluatorParts | None) -> Evaluatio
     )
 
 
-def _refuse_with_plan(typed: Typed) -> None:
-    other = Typed(models=typed.models)
-    for field in dataclasses.fields(Typed):
+def _refuse_with_plan(typed: EvaluateOptions) -> None:
+    other = EvaluateOptions(models=typed.models)
+    for field in dataclasses.fields(EvaluateOptions):
         if field.name not in _WITH_PLAN and getattr(typed, field.name) != getattr(other, field.name):
             flag = _SINGULAR.get(field.name, field.name).replace("_", "-")
             raise InvalidField(f"--{flag}", "and --plan exclude each other: a plan's file says what is evaluated")

@@ -19,7 +19,7 @@ from typing import Any
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.types import EvaluatorInfo
-from crucible_worker.cli.requests import Typed
+from crucible_worker.cli.requests import EvaluateOptions
 from crucible_worker.declared_options import Undeclarable
 from crucible_worker.evaluators.declared import BaseEvaluator
 from crucible_worker.evaluators.entry_points import kind_of
@@ -43,7 +43,7 @@ def in_file(text: str) -> bool:
     return _IN_FILE.fullmatch(text) is not None
 
 
-def own_of(typed: Typed, address: str | None = None) -> tuple[Typed, CustomFiles]:
+def own_of(typed: EvaluateOptions, address: str | None = None) -> tuple[EvaluateOptions, CustomFiles]:
     """Flags with names in place of files, and the objects of the files by these names.
 
     Args:

@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 
     from crucible_bridge import BlockingBridge
     from crucible_bridge.types import RenderedPrompt, RenderSampleResponse
-    from crucible_worker.cli.requests import EvaluationToRun, Typed
+    from crucible_worker.cli.requests import EvaluateOptions, EvaluationToRun
     from crucible_worker.config import Settings
     from crucible_worker.server.parts import CustomFiles
 
@@ -154,13 +154,13 @@ def prompt(
 
     Example: crucible-worker prompt --model embedded:arithmetic@600 --data builtin:arithmetic --evaluator accuracy
     """
-    parameters = locals().copy()  # by name, for `Typed`
-    from crucible_worker.cli.requests import Typed
+    parameters = locals().copy()  # by name, for `EvaluateOptions`
+    from crucible_worker.cli.requests import EvaluateOptions
 
     importlib.import_module("crucible_worker.cli.run_summary")
     # Everything is loaded; from here on there is something to clean up.
     raise_interrupts()
-    typed = Typed.of((model,), parameters, kept=True)
+    typed = EvaluateOptions.of((model,), parameters, kept=True)
     try:
         with state_folder(None) as folder:
             settings = with_roots(
@@ -184,14 +184,20 @@ def prompt(
 
 
 def _run(
-    settings: Settings, typed: Typed, sample: str, address: str | None, remote: _Remote | None, *, as_json: bool
+    settings: Settings,
+    typed: EvaluateOptions,
+    sample: str,
+    address: str | None,
+    remote: _Remote | None,
+    *,
+    as_json: bool,
 ) -> int:
     """Show the prompts; returns the exit status."""
     from crucible_bridge.errors import BridgeError
     from crucible_worker.cli.own_files import own_of
     from crucible_worker.cli.refusals import Refused, refusing
     from crucible_worker.cli.requests import evaluations_to_run
-    from crucible_worker.cli.run_summary import Shown, write_error
+    from crucible_worker.cli.run_summary import Observation, write_error
     from crucible_worker.telemetry.logging import configure_logging
 
     shown: list[tuple[str, RenderSampleResponse]] = []
@@ -208,10 +214,10 @@ def _run(
         )
         shown = [(each.name, response) for each, response in zip(asked, found)]
     except Refused as refused:
-        write_error(refused.error, str(refused), Shown(as_json=as_json))
+        write_error(refused.error, str(refused), Observation(as_json=as_json))
         return EXIT_USAGE
     except BridgeError as error:
-        write_error(error, str(error), Shown(as_json=as_json))
+        write_error(error, str(error), Observation(as_json=as_json))
         return EXIT_FAILED
     except asyncio.CancelledError:  # SIGTERM
         return EXIT_FAILED
@@ -226,7 +232,7 @@ def _run(
 
 
 async def _here(
-    settings: Settings, typed: Typed, asked: Sequence[EvaluationToRun], sample: str, own: CustomFiles
+    settings: Settings, typed: EvaluateOptions, asked: Sequence[EvaluationToRun], sample: str, own: CustomFiles
 ) -> list[RenderSampleResponse]:
     Termination()
     from crucible_worker.cli.refusals import refusing
@@ -240,7 +246,7 @@ async def _here(
 
 
 def _of_worker(
-    remote: _Remote, settings: Settings, typed: Typed, asked: Sequence[EvaluationToRun], sample: str
+    remote: _Remote, settings: Settings, typed: EvaluateOptions, asked: Sequence[EvaluationToRun], sample: str
 ) -> list[RenderSampleResponse]:
     from crucible_worker.cli.refusals import refusing
 

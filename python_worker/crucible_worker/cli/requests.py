@@ -41,7 +41,14 @@ from crucible_worker.evaluators.parts import EvaluatorParts
 from crucible_worker.grading import registry as graders
 from crucible_worker.grading.parts import NO_GRADING_PARTS
 
-__all__ = ["DEFAULT_MAX_TOKENS", "EvaluationToRun", "Typed", "evaluations_to_run", "read_evaluators", "read_prompt"]
+__all__ = [
+    "DEFAULT_MAX_TOKENS",
+    "EvaluateOptions",
+    "EvaluationToRun",
+    "evaluations_to_run",
+    "read_evaluators",
+    "read_prompt",
+]
 
 DEFAULT_MAX_TOKENS = 256
 """Tokens of a sample, if neither a flag nor a suite sets them."""
@@ -53,7 +60,7 @@ _PLURALS = {"task": "tasks", "evaluator": "evaluators", "option": "options", "la
 _SINGULARS = {several: one for one, several in _PLURALS.items()}
 _FORMATS = {f".{each.value}": each for each in FileFormat} | {".tsv": FileFormat.CSV, ".ndjson": FileFormat.JSONL}
 _NO_PARAMETER = frozenset({"models", "kept", "made_id"})
-"""Fields of `Typed` that a command gives on its own."""
+"""Fields of `EvaluateOptions` that a command gives on its own."""
 
 _INTEGER_MOST = 2**63 - 1
 _TIMEOUT_MOST = _INTEGER_MOST // 1000
@@ -79,7 +86,7 @@ _SUITES_SAY = (
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Typed:
+class EvaluateOptions:
     """The flags of `crucible-worker evaluate` that make requests; None or empty if not given."""
 
     models: Sequence[str]
@@ -121,7 +128,7 @@ class Typed:
     """Stands in for an id that is not typed; the worker makes ids if it is empty."""
 
     @classmethod
-    def of(cls, models: Sequence[str], parameters: Mapping[str, Any], *, kept: bool) -> Typed:
+    def of(cls, models: Sequence[str], parameters: Mapping[str, Any], *, kept: bool) -> EvaluateOptions:
         """The flags among a command's parameters, which have the same names as here, lists in the singular."""
         named = {_PLURALS.get(name, name): value for name, value in parameters.items()}
         names = {field.name for field in dataclasses.fields(cls)} - _NO_PARAMETER
@@ -163,7 +170,9 @@ class EvaluationToRun:
     """Whether the request is that of its record; then its pause ends, too."""
 
 
-def evaluations_to_run(typed: Typed, parts: EvaluatorParts | None = None) -> tuple[str, list[EvaluationToRun]]:
+def evaluations_to_run(
+    typed: EvaluateOptions, parts: EvaluatorParts | None = None
+) -> tuple[str, list[EvaluationToRun]]:
     """The requests: the suite's name, empty without one, and the evaluations in order, model by model.
 
     Args:
@@ -249,7 +258,7 @@ def _refuse_equal_models(models: Sequence[str]) -> None:
             raise InvalidField("--model", f"{model!r} is given twice; a second model is one to compare with the first")
 
 
-def _refuse_out_of_bounds(typed: Typed) -> None:
+def _refuse_out_of_bounds(typed: EvaluateOptions) -> None:
     """Refuse what a worker would refuse in a request, and what no request can carry."""
     if typed.timeout is not None and not 0.001 <= typed.timeout <= _TIMEOUT_MOST:
         raise InvalidField("--timeout", f"is {typed.timeout:g}, must be from 0.001 to {_TIMEOUT_MOST:,} seconds")
@@ -276,7 +285,7 @@ def _is_utf8(text: str) -> bool:
     return True
 
 
-def _asked(typed: Typed, model: str, parts: EvaluatorParts | None) -> EvaluationToRun:
+def _asked(typed: EvaluateOptions, model: str, parts: EvaluatorParts | None) -> EvaluationToRun:
     if typed.only:
         raise InvalidField("--only", "names evaluations of a suite, and --suite is not given")
     if typed.tasks and typed.data is not None:
@@ -326,7 +335,7 @@ def _asked(typed: Typed, model: str, parts: EvaluatorParts | None) -> Evaluation
     )
 
 
-def _samples(typed: Typed) -> Dataset:
+def _samples(typed: EvaluateOptions) -> Dataset:
     if typed.tasks:
         return dataset_of(typed.tasks)
     assert typed.data is not None  # checked before
@@ -340,12 +349,12 @@ def _samples(typed: Typed) -> Dataset:
     )
 
 
-def _says_how_to_sample(typed: Typed) -> bool:
+def _says_how_to_sample(typed: EvaluateOptions) -> bool:
     """Whether a flag sets how the model is sampled; otherwise a task of Inspect sets it."""
     return bool(typed.stop) or not (typed.max_tokens is typed.temperature is typed.seed is None)
 
 
-def read_prompt(typed: Typed) -> Prompt | None:
+def read_prompt(typed: EvaluateOptions) -> Prompt | None:
     """The prompt that the flags describe; None without one.
 
     Raises:
@@ -469,7 +478,7 @@ def _below_root(flag: str, scheme: str, text: str) -> str:
     return f"--{flag}-root {path.parent} --{flag} {scheme}:{path.name}"
 
 
-def _member(member: SuiteMember, index: int, typed: Typed, model: str) -> EvaluationToRun:
+def _member(member: SuiteMember, index: int, typed: EvaluateOptions, model: str) -> EvaluationToRun:
     planned, limits = member.evaluation, member.evaluation.limits
     if typed.concurrency is not None:
         limits = dataclasses.replace(limits, concurrency=typed.concurrency)
@@ -496,7 +505,7 @@ def _member(member: SuiteMember, index: int, typed: Typed, model: str) -> Evalua
     return EvaluationToRun(request=request, model=model, name=member.name, path=f"evaluations[{index}]", label=label)
 
 
-def _deadline_ms(typed: Typed) -> int | None:
+def _deadline_ms(typed: EvaluateOptions) -> int | None:
     return None if typed.timeout is None else round(typed.timeout * 1000)
 
 
@@ -529,7 +538,7 @@ def _pairs(flag: str, texts: Sequence[str], form: str, max_bytes: int) -> Mappin
     return typed
 
 
-def _id(typed: Typed, model: str, member: str = "") -> str:
+def _id(typed: EvaluateOptions, model: str, member: str = "") -> str:
     """The id, followed by the model if there are several, and by the evaluation of a suite; empty without one."""
     base = typed.made_id if typed.evaluation_id is None else typed.evaluation_id
     if not base:
@@ -543,7 +552,7 @@ def _id(typed: Typed, model: str, member: str = "") -> str:
     raise InvalidField("--id", f"makes {evaluation_id[:60]!r}..., ids have at most {MAX_ID_BYTES} bytes")
 
 
-def _record(typed: Typed, otherwise: Record) -> Record:
+def _record(typed: EvaluateOptions, otherwise: Record) -> Record:
     if typed.record is None:
         return otherwise
     try:

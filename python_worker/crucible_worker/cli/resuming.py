@@ -15,7 +15,7 @@ from crucible_worker.cli.here import with_roots
 from crucible_worker.cli.options import EXIT_FAILED, EXIT_INTERRUPTED, settings_or_exit
 from crucible_worker.cli.reading import read_or_exit, say_state
 from crucible_worker.cli.requests import EvaluationToRun
-from crucible_worker.cli.run_summary import RunSummary, Shown
+from crucible_worker.cli.run_summary import Observation, RunSummary
 from crucible_worker.cli.running import run
 from crucible_worker.engine.resuming import refuse_bound
 
@@ -89,7 +89,7 @@ def resume_here(evaluation_id: str | None, *places: Any, as_json: bool, **flags:
         return EXIT_FAILED if refused else 0
     config, state_dir, *_ = places
     settings = with_roots(settings_or_exit(config, state_dir=state_dir, **flags))
-    outcome = RunSummary(models=[one.model for one in asked], shown=Shown(as_json=as_json), total=len(asked))
+    outcome = RunSummary(models=[one.model for one in asked], shown=Observation(as_json=as_json), total=len(asked))
     kinds = [spec.label for one in asked for spec in one.request.evaluators]
     try:
         asyncio.run(run(settings, asked, kinds, outcome.several, quiet=as_json))

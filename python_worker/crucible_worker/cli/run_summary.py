@@ -30,11 +30,11 @@ from crucible_worker.reports.further_models import named_with_role
 from crucible_worker.reports.sentences import evaluator_sentences, unscored_warnings
 from crucible_worker.util.held_paths import format_own_model
 
-__all__ = ["RunSummary", "Shown", "joint_as_text", "unwritable", "write_error"]
+__all__ = ["Observation", "RunSummary", "joint_as_text", "unwritable", "write_error"]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class Observation:
     """How results are shown."""
 
     as_json: bool = False
@@ -80,7 +80,7 @@ class RunSummary:
 
     models: Sequence[str]
     """The models as they were typed."""
-    shown: Shown = dataclasses.field(default_factory=Shown)
+    shown: Observation = dataclasses.field(default_factory=Observation)
     """How they are shown."""
     place: str | None = None
     """Options by which other commands read the journal of the results; None if the results are not kept."""
@@ -191,7 +191,7 @@ def joint_as_text(joint: Joint) -> str:
     return f"{prompt}, target {target}"
 
 
-def write_error(error: BridgeError, message: str, shown: Shown) -> None:
+def write_error(error: BridgeError, message: str, shown: Observation) -> None:
     """Write why nothing ran: a line on stderr, and an object for programs.
 
     Raises:

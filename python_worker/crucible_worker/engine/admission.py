@@ -51,7 +51,7 @@ from crucible_worker.evaluators.base import Evaluator
 from crucible_worker.history.reaper import Reaper
 from crucible_worker.history.rules import refuse_other_rules
 from crucible_worker.journal import Journal, JournalUnavailable, Transaction
-from crucible_worker.journal.outages import Outages
+from crucible_worker.journal.outages import LogOnce
 from crucible_worker.journal.queries import EvaluationRow, Reads, find
 from crucible_worker.journal.records import request_from_record
 from crucible_worker.util.fingerprints import model_part, same
@@ -297,7 +297,7 @@ class Admission:
 
         Runs until it is cancelled itself.
         """
-        seen, outages = self._journal.news.count, Outages(_log, "cancels_not_read")
+        seen, outages = self._journal.news.count, LogOnce(_log, "cancels_not_read")
         while True:
             if self._attempts:
                 try:

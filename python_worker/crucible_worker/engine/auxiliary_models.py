@@ -9,10 +9,10 @@ from crucible_bridge.errors import BridgeError, Cancelled
 from crucible_bridge.problems import at_field, problem_of
 from crucible_bridge.types import ModelRef, Problem
 from crucible_worker.backends.base import Capability, Model
-from crucible_worker.engine.bounds import Patience
+from crucible_worker.engine.bounds import SampleTimeout
 from crucible_worker.engine.preparation import Plan, option_path
 from crucible_worker.evaluators.base import HasAuxiliaryModels, measures_likelihoods
-from crucible_worker.inference.calls import CallGate, GatedModel, gated_models
+from crucible_worker.inference.calls import RetryingModel, RetryPolicy, gated_models
 from crucible_worker.inference.outages import service_of
 from crucible_worker.inference.transcripts import Transcript
 
@@ -43,7 +43,7 @@ class Unloaded(Model):
         raise self._error.with_traceback(None)
 
 
-async def load_auxiliary_models(plan: Plan, gate: CallGate) -> Plan:
+async def load_auxiliary_models(plan: Plan, gate: RetryPolicy) -> Plan:
     """Load the further models of a plan.
 
     If one cannot be loaded, an evaluator that needs it for every sample fails, and none of its samples is run. If an
@@ -79,7 +79,7 @@ def name_of(model: Model, plan: Plan, evaluated: ModelRef) -> str:
     return service_of(evaluated)
 
 
-async def _error_of_loading(model: Model, gate: CallGate, path: str) -> BridgeError | None:
+async def _error_of_loading(model: Model, gate: RetryPolicy, path: str) -> BridgeError | None:
     try:
         await gate.call(model.load, model=model)
     except Cancelled:
@@ -92,11 +92,11 @@ async def _error_of_loading(model: Model, gate: CallGate, path: str) -> BridgeEr
 def auxiliary_models_of(
     plan: Plan,
     index: int,
-    gate: CallGate,
-    patience: Patience,
+    gate: RetryPolicy,
+    patience: SampleTimeout,
     transcript: Transcript | None,
     renderers: Mapping[str, str],
-) -> Mapping[str, GatedModel | Unloaded]:
+) -> Mapping[str, RetryingModel | Unloaded]:
     """The further models of an evaluator as one sample sees them, by name; likewise the renderers chosen for them.
 
     A model that is measured as the evaluated one is reads text as that one does.

@@ -10,9 +10,9 @@ from typing import Self
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Limits, Problem
 from crucible_worker.evaluators.base import Bound
-from crucible_worker.util.alarms import Alarms
+from crucible_worker.util.alarms import TimeoutQueue
 
-__all__ = ["WIND_UP_SECONDS", "Patience", "bound_of_task", "sample_timed_out"]
+__all__ = ["WIND_UP_SECONDS", "SampleTimeout", "bound_of_task", "sample_timed_out"]
 
 WIND_UP_SECONDS = 10.0
 """Seconds that an evaluator with `stops_itself` has to stop; before a deadline at most a tenth of the time left."""
@@ -24,7 +24,7 @@ def sample_timed_out(seconds: float) -> Problem:
     return Problem(reason=Reason.SAMPLE_TIMEOUT, message=message, retryable=True)
 
 
-class Patience:
+class SampleTimeout:
     """A sample's time: ends the block as `asyncio.timeout` does.
 
     Args:
@@ -39,7 +39,7 @@ class Patience:
 
     def __init__(
         self,
-        alarms: Alarms,
+        alarms: TimeoutQueue,
         seconds: float | None,
         default_seconds: float,
         progressed: Callable[[], None] = lambda: None,

@@ -20,7 +20,7 @@ from crucible_worker.backends.orchestrator import Caller, chosen
 from crucible_worker.engine.preparation import option_path
 from crucible_worker.evaluators.base import CallerPart, Evaluator, PartKind, caller_parts
 from crucible_worker.grading.caller import CALLER
-from crucible_worker.inference.calls import CallGate
+from crucible_worker.inference.calls import RetryPolicy
 
 __all__ = ["GatedCaller", "refuse_without_caller", "unused_parts"]
 
@@ -83,7 +83,7 @@ class GatedCaller:
     __slots__ = ("_answered", "_caller", "_gate", "_repeat", "evaluator")
 
     def __init__(
-        self, caller: Caller, gate: CallGate, answered: Callable[[], None], *, evaluator: str, repeat: int
+        self, caller: Caller, gate: RetryPolicy, answered: Callable[[], None], *, evaluator: str, repeat: int
     ) -> None:
         """Of a caller.
 

@@ -39,7 +39,7 @@ from crucible_worker.engine.auxiliary_models import name_of
 from crucible_worker.engine.controls import Control, control_of
 from crucible_worker.engine.endings import INTERRUPTS, Ending, Stopped, stopped_by
 from crucible_worker.engine.evaluation_owners import EvaluationOwners
-from crucible_worker.engine.evaluator_runs import EvaluatorRuns
+from crucible_worker.engine.evaluator_runs import EvaluatorProgress
 from crucible_worker.engine.items import items_left
 from crucible_worker.engine.phases import Phase
 from crucible_worker.engine.preparation import Plan, Prepare
@@ -50,12 +50,12 @@ from crucible_worker.engine.throttle import Throttle
 from crucible_worker.engine.usage import Spent
 from crucible_worker.engine.weights import confirm_weights, full_fingerprint
 from crucible_worker.history import lifecycle
-from crucible_worker.inference.calls import CallGate
+from crucible_worker.inference.calls import RetryPolicy
 from crucible_worker.inference.outages import ModelOutages, Outage, gone
 from crucible_worker.journal import Journal, JournalUnavailable, Transaction
-from crucible_worker.journal.owned import OwnersJournal
+from crucible_worker.journal.owned import FencedJournal
 from crucible_worker.journal.queries import EvaluationRow, runs_before, spent_before
-from crucible_worker.util.alarms import Alarms
+from crucible_worker.util.alarms import TimeoutQueue
 from crucible_worker.util.background import retrieve_error
 from crucible_worker.util.fingerprints import is_full
 from crucible_worker.util.limits import WorkerLimits
@@ -108,7 +108,7 @@ class Attempt:
         """The evaluated model, once it is found."""
         self.finished = asyncio.Event()
         """Set when the attempt has ended, and its end is committed or cannot be."""
-        self._journal, self._locks, self._request = OwnersJournal(journal, locks, row.number), locks, request
+        self._journal, self._locks, self._request = FencedJournal(journal, locks, row.number), locks, request
         self._plan: Plan  # from the beginning, or once `_prepare` has found it
         self._prepare: Prepare | None = None
         self._run: SampleScheduler | None = None
@@ -124,9 +124,9 @@ class Attempt:
             since=received,
         )
         self._deadline: asyncio.TimerHandle | None = None
-        self._alarms = Alarms()
+        self._alarms = TimeoutQueue()
         outages = ModelOutages(self, self._alarms, seconds=limits.outage_seconds, name_of=self._name_of)
-        self._gate = CallGate(row.total, outages)
+        self._gate = RetryPolicy(row.total, outages)
         self._comparing: asyncio.Task[None] | None = None
         self._stopped: asyncio.Future[Stopped] = asyncio.get_running_loop().create_future()
         self._spent = Spent()
@@ -292,7 +292,7 @@ class Attempt:
             before = await self._journal.read(runs_before, number)
             if before:
                 self._spent.restore(*await self._journal.read(spent_before, number))
-            runs = EvaluatorRuns(
+            runs = EvaluatorProgress(
                 self._journal,
                 self.row,
                 plan,
@@ -335,7 +335,7 @@ class Attempt:
         if is_full(self.row.model_fingerprint) and self._comparing is not None:
             await self._comparing
 
-    async def _run_all(self, run: SampleScheduler, runs: EvaluatorRuns) -> tuple[Metrics, list[EvaluatorResult]]:
+    async def _run_all(self, run: SampleScheduler, runs: EvaluatorProgress) -> tuple[Metrics, list[EvaluatorResult]]:
         """Run all samples, and end each evaluator once its last one is committed."""
         if self._stopped.done():
             raise Cancelled("the evaluation has ended")

@@ -32,13 +32,13 @@ from crucible_worker.engine.specification import metric_key
 from crucible_worker.engine.usage import Spent
 from crucible_worker.evaluators.answering import TRUNCATED_REASONING
 from crucible_worker.evaluators.base import Evaluator
-from crucible_worker.journal.owned import OwnersJournal
+from crucible_worker.journal.owned import FencedJournal
 from crucible_worker.journal.queries import EvaluationRow, Reads, results_of
 from crucible_worker.journal.records import evaluator_result_from_record
 from crucible_worker.util.background import retrieve_error
 from crucible_worker.util.faults import logged, with_id
 
-__all__ = ["EvaluatorRuns"]
+__all__ = ["EvaluatorProgress"]
 
 # From the results of samples to the metrics of an evaluation.
 
@@ -198,12 +198,12 @@ def _too_many_unscored(counts: _Counts, n: int, limits: Limits) -> Problem | Non
     return Problem(reason=Reason.TOO_MANY_UNSCORED, message=message, retryable=counts.may_pass)
 
 
-class EvaluatorRuns:
+class EvaluatorProgress:
     """Which evaluators have begun, which have ended and with what; of one event loop."""
 
     def __init__(
         self,
-        journal: OwnersJournal,
+        journal: FencedJournal,
         row: EvaluationRow,
         plan: Plan,
         request: EvaluateRequest,

@@ -26,8 +26,8 @@ from crucible_worker.exports.eval_file import EvalFileWriter
 from crucible_worker.exports.files import PART_SUFFIX, part_prefix, whole_file
 from crucible_worker.exports.names import log_name
 from crucible_worker.journal import Journal, JournalUnavailable, Transaction
-from crucible_worker.journal.outages import Outages
-from crucible_worker.journal.owned import OwnersJournal
+from crucible_worker.journal.outages import LogOnce
+from crucible_worker.journal.owned import FencedJournal
 from crucible_worker.journal.queries import SAMPLE_PAGE_BYTES, Reads, evaluation_of, find_by_number, read_samples
 
 __all__ = ["LOOK_SECONDS", "LogFiles"]
@@ -55,7 +55,7 @@ class LogFiles:
         self._loop = asyncio.get_running_loop()
         self._wake, self._stopping, self._hurry = asyncio.Event(), threading.Event(), threading.Event()
         self._told: dict[int, str] = {}
-        self._outages = Outages(_log, "log_files_not_looked_for", retry_seconds=LOOK_SECONDS)
+        self._outages = LogOnce(_log, "log_files_not_looked_for", retry_seconds=LOOK_SECONDS)
         journal.call_on_end(self._expect)
         self._turn = asyncio.Lock()
         self._task = asyncio.create_task(self._run(), name="log-files")
@@ -132,7 +132,7 @@ class LogFiles:
         if problem is not None and self._told.get(number) != problem:
             self._told[number] = problem
             _log.warning("log_file_not_written", folder=str(self._folder), reason=problem, retry_seconds=LOOK_SECONDS)
-        owned = OwnersJournal(self._journal, self._locks, number)
+        owned = FencedJournal(self._journal, self._locks, number)
         await owned.submit(lambda transaction: self._note(transaction, number, file, problem))
 
     def _note(self, transaction: Transaction, number: int, file: str | None, problem: str | None) -> None:

@@ -38,7 +38,7 @@ from crucible_worker.evaluators.base import (
     stops_itself,
     wants_answers,
 )
-from crucible_worker.inference.calls import CallGate, GatedModel, sample_seed
+from crucible_worker.inference.calls import RetryingModel, RetryPolicy, sample_seed
 
 __all__ = ["render_sample"]
 
@@ -145,10 +145,10 @@ async def _prompt(
 
 async def _question(plan: Plan, index: int, sample: Sample) -> _Question | Problem:
     _, evaluator = plan.evaluators[index]
-    gate, likewise = CallGate(1), plan.reading if measures_likelihoods(evaluator) else None
-    asked = _PromptRecorder(GatedModel(plan.model, gate, reading=plan.reading))
+    gate, likewise = RetryPolicy(1), plan.reading if measures_likelihoods(evaluator) else None
+    asked = _PromptRecorder(RetryingModel(plan.model, gate, reading=plan.reading))
     auxiliary_models: Mapping[str, Model] = {
-        name: _PromptRecorder(GatedModel(model, gate, reading=likewise))
+        name: _PromptRecorder(RetryingModel(model, gate, reading=likewise))
         for name, model in plan.auxiliary_models.get(index, {}).items()
     }
     context = SampleContext(model=asked, repeat=0, seed=sample_seed(0, sample.id, 0), auxiliary_models=auxiliary_models)

@@ -14,7 +14,7 @@ from crucible_worker.engine.admission import Admission
 from crucible_worker.history.reaper import Reaper
 from crucible_worker.history.resumptions import FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS, resumable
 from crucible_worker.journal import Journal, JournalUnavailable
-from crucible_worker.journal.outages import Outages
+from crucible_worker.journal.outages import LogOnce
 from crucible_worker.journal.queries import EvaluationRow
 from crucible_worker.journal.records import request_from_record
 from crucible_worker.util.faults import logged
@@ -71,7 +71,7 @@ class Resuming:
 
     async def run(self) -> None:
         """Look again and again, until it is cancelled or the worker drains."""
-        outages = Outages(_log, "interrupted_not_looked_for", retry_seconds=LOOK_SECONDS)
+        outages = LogOnce(_log, "interrupted_not_looked_for", retry_seconds=LOOK_SECONDS)
         while not self._admission.draining:
             await asyncio.sleep(LOOK_SECONDS)
             try:

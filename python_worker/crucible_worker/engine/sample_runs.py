@@ -35,7 +35,7 @@ from crucible_worker.backends.base import Capability
 from crucible_worker.backends.metering import Meter
 from crucible_worker.datasets.loading import MalformedSample
 from crucible_worker.engine.auxiliary_models import Unloaded, auxiliary_models_of, load_auxiliary_models
-from crucible_worker.engine.bounds import Patience, bound_of_task
+from crucible_worker.engine.bounds import SampleTimeout, bound_of_task
 from crucible_worker.engine.caller_parts import GatedCaller
 from crucible_worker.engine.preparation import Plan
 from crucible_worker.engine.recording import FinishedSample, Recorded, Recorder, sample_bytes
@@ -55,19 +55,19 @@ from crucible_worker.evaluators.base import (
     wants_answers,
 )
 from crucible_worker.history.evaluation_files import folder_of
-from crucible_worker.inference.calls import CallGate, GatedModel, sample_seed
+from crucible_worker.inference.calls import RetryingModel, RetryPolicy, sample_seed
 from crucible_worker.inference.transcripts import Transcript
 from crucible_worker.journal import Journal
 from crucible_worker.journal.contents import bounded_said, kernel_of, said_bytes, turns_bytes
-from crucible_worker.journal.owned import OwnersJournal
+from crucible_worker.journal.owned import FencedJournal
 from crucible_worker.journal.queries import EvaluationRow
 from crucible_worker.journal.records import SampleKey
-from crucible_worker.util.alarms import Alarms
-from crucible_worker.util.faults import Failures, shortage, with_id
+from crucible_worker.util.alarms import TimeoutQueue
+from crucible_worker.util.faults import ErrorReporter, shortage, with_id
 from crucible_worker.util.limits import WorkerLimits
 from crucible_worker.util.prices import priced
 
-__all__ = ["SampleRuns", "close_processes", "get_ready"]
+__all__ = ["SampleRunner", "close_processes", "get_ready"]
 
 # A check before the first sample: does the server return the log-probabilities that evaluators of likelihood need?
 #
@@ -78,7 +78,7 @@ PROBE_TOKENS = 8
 """Most tokens of the first sample; fewer than two show nothing."""
 
 
-async def probe_likelihoods(plan: Plan, gate: CallGate) -> Plan:
+async def probe_likelihoods(plan: Plan, gate: RetryPolicy) -> Plan:
     """Fail the evaluators that measure what the model's server does not return; the others stay.
 
     Raises:
@@ -174,7 +174,7 @@ class QuestionCounter:
 _log = structlog.get_logger(__name__)
 
 
-class SampleRuns:
+class SampleRunner:
     """Runs samples of an evaluation whose models are loaded; made by `get_ready`, used in one event loop."""
 
     def __init__(
@@ -185,8 +185,8 @@ class SampleRuns:
         renderings: Sequence[EvaluatorRendering],
         folder: Path,
         *,
-        gate: CallGate,
-        alarms: Alarms,
+        gate: RetryPolicy,
+        alarms: TimeoutQueue,
         limits: WorkerLimits,
         seconds_left: Callable[[], float | None],
     ) -> None:
@@ -194,7 +194,7 @@ class SampleRuns:
         self.plan = plan
         """What is run, with the models that are loaded."""
         self.lanes = [
-            Lane(spec, evaluator, rendering, folder / str(index))
+            EvaluatorSlot(spec, evaluator, rendering, folder / str(index))
             for index, ((spec, evaluator), rendering) in enumerate(zip(plan.evaluators, renderings, strict=True))
         ]
         """Evaluators, each with what all of its samples share."""
@@ -226,7 +226,7 @@ class SampleRuns:
         room = self._limits.max_sample_record_bytes if keeps_turns else 0
         transcript = None if self.recorder is None else Transcript(room)
         listener = None if transcript is None else transcript.listener()
-        model = GatedModel(
+        model = RetryingModel(
             self.plan.model,
             self._gate,
             patience.answered,
@@ -275,7 +275,7 @@ class SampleRuns:
             place, result, attempt, took, recorded, weight(result, 0 if recorded is None else recorded.size)
         )
 
-    def _caller_of(self, lane: Lane, place: SampleKey, patience: Patience) -> GatedCaller | None:
+    def _caller_of(self, lane: EvaluatorSlot, place: SampleKey, patience: SampleTimeout) -> GatedCaller | None:
         """The caller as a sample sees it, if it stays connected."""
         if (caller := self.plan.caller) is None:  # as a rule
             return None
@@ -307,14 +307,14 @@ class SampleRuns:
         return bounded_said(result, self._limits.max_sample_record_bytes)
 
     def _usage_of(
-        self, evaluator: Evaluator, model: GatedModel, auxiliary_models: Mapping[str, GatedModel | Unloaded]
+        self, evaluator: Evaluator, model: RetryingModel, auxiliary_models: Mapping[str, RetryingModel | Unloaded]
     ) -> Usage | Meter | None:
         """Usage of a sample, at its end."""
         meter = model.meter
         meter.close()
         if not auxiliary_models and not self.plan.prices:  # as a rule
             return meter if meter.calls else None
-        meters = {name: other.meter for name, other in auxiliary_models.items() if isinstance(other, GatedModel)}
+        meters = {name: other.meter for name, other in auxiliary_models.items() if isinstance(other, RetryingModel)}
         for other in meters.values():
             other.close()
         usage = judged_usage(
@@ -322,7 +322,9 @@ class SampleRuns:
         )
         return priced(usage, self._request.model, self.plan.prices)
 
-    async def _outcome(self, lane: Lane, sample: Sample, context: SampleContext, patience: Patience) -> Outcome:
+    async def _outcome(
+        self, lane: EvaluatorSlot, sample: Sample, context: SampleContext, patience: SampleTimeout
+    ) -> Outcome:
         prompter = self.plan.prompter
         try:
             with contextlib.nullcontext() if lane.stops_itself else patience:
@@ -353,13 +355,13 @@ class SampleRuns:
         problem = why_not_kept(outcome)
         return outcome if problem is None else _error(problem)
 
-    def _patience(self) -> Patience:
+    def _patience(self) -> SampleTimeout:
         wanted = self._request.limits.sample_timeout_ms
         seconds = None if wanted is None else wanted / 1000
-        return Patience(self._alarms, seconds, self._limits.default_sample_timeout_seconds, self.progressed)
+        return SampleTimeout(self._alarms, seconds, self._limits.default_sample_timeout_seconds, self.progressed)
 
 
-class Lane:
+class EvaluatorSlot:
     """An evaluator, with what all of its samples share."""
 
     __slots__ = (
@@ -375,7 +377,7 @@ class Lane:
     )
 
     def __init__(self, spec: EvaluatorSpec, evaluator: Evaluator, rendering: EvaluatorRendering, folder: Path) -> None:
-        self.evaluator, self.label, self.folder, self.failures = evaluator, spec.label, folder, Failures()
+        self.evaluator, self.label, self.folder, self.failures = evaluator, spec.label, folder, ErrorReporter()
         self.renderer, self.auxiliary_renderers = of_auto(spec, rendering), rendering.others
         self.stops_itself, self.wants_answers = stops_itself(evaluator), wants_answers(evaluator)
         self.turns_kept = turns_kept(evaluator)
@@ -386,16 +388,16 @@ class Lane:
 
 
 async def get_ready(
-    journal: Journal | OwnersJournal,
+    journal: Journal | FencedJournal,
     row: EvaluationRow,
     request: EvaluateRequest,
     plan: Plan,
     *,
-    gate: CallGate,
-    alarms: Alarms,
+    gate: RetryPolicy,
+    alarms: TimeoutQueue,
     limits: WorkerLimits,
     seconds_left: Callable[[], float | None],
-) -> SampleRuns:
+) -> SampleRunner:
     """Load the models of a plan, find how they are prompted, and start the processes of its evaluators.
 
     Args:
@@ -424,7 +426,7 @@ async def get_ready(
     for evaluator in _process_holders(ready):
         await evaluator.get_ready()
     folder = folder_of(journal.folder, row)
-    return SampleRuns(
+    return SampleRunner(
         row, request, ready, renderings, folder, gate=gate, alarms=alarms, limits=limits, seconds_left=seconds_left
     )
 

@@ -6,7 +6,7 @@ Results of two sets of weights are those of neither, so the evaluation fails.
 from __future__ import annotations
 
 from crucible_worker.engine.preparation import Plan
-from crucible_worker.inference.calls import CallGate
+from crucible_worker.inference.calls import RetryPolicy
 
 __all__ = ["confirm_weights", "full_fingerprint", "record_weights"]
 
@@ -16,7 +16,7 @@ async def full_fingerprint(plan: Plan) -> str:
     return "+".join([await model.full_fingerprint() for model in plan.models])
 
 
-async def record_weights(plan: Plan, gate: CallGate) -> None:
+async def record_weights(plan: Plan, gate: RetryPolicy) -> None:
     """Have each model of a plan remember its weights.
 
     Raises:
@@ -26,7 +26,7 @@ async def record_weights(plan: Plan, gate: CallGate) -> None:
         await gate.call(model.record_weights, model=model)
 
 
-async def confirm_weights(plan: Plan, gate: CallGate) -> None:
+async def confirm_weights(plan: Plan, gate: RetryPolicy) -> None:
     """Have each model of a plan check that its weights are those that it had.
 
     Raises:

@@ -47,7 +47,7 @@ from crucible_worker.evaluators.base import (
 )
 from crucible_worker.evaluators.declared import BaseEvaluator, DeclaredKind
 from crucible_worker.util.entry_points import told
-from crucible_worker.util.faults import Failures, with_id
+from crucible_worker.util.faults import ErrorReporter, with_id
 
 __all__ = ["MAX_MEASUREMENTS", "MAX_OUTPUT_BYTES", "GuardedEvaluator", "GuardedType"]
 
@@ -119,7 +119,7 @@ class GuardedEvaluator:
     """What it announces."""
     kinds: tuple[EvaluatorKind, ...] = (EvaluatorKind.SAMPLING,)
     """Which clients of a model it can work with."""
-    failures: Failures = dataclasses.field(default_factory=Failures, repr=False, compare=False)
+    failures: ErrorReporter = dataclasses.field(default_factory=ErrorReporter, repr=False, compare=False)
     """What it raised, or gave in place of a result."""
 
     @property

@@ -29,8 +29,8 @@ from crucible_worker.journal.experiments import (
     read_page,
     report,
 )
-from crucible_worker.journal.outages import Outages
-from crucible_worker.journal.owned import OwnersJournal
+from crucible_worker.journal.outages import LogOnce
+from crucible_worker.journal.owned import FencedJournal
 from crucible_worker.loggers.base import Entry, Experiment, LoggerSpec, Missed
 from crucible_worker.loggers.registry import read
 from crucible_worker.loggers.runner import LoggerRunner
@@ -54,7 +54,7 @@ FAILURES = 3
 class Feed:
     """Feeds one logger; of one event loop."""
 
-    def __init__(self, journal: OwnersJournal, number: int, runner: LoggerRunner, crowded: Callable[[], bool]) -> None:
+    def __init__(self, journal: FencedJournal, number: int, runner: LoggerRunner, crowded: Callable[[], bool]) -> None:
         """Feed the logger with the row `number`; `crowded` says whether others wait for its place."""
         self._journal, self._number, self._runner, self._crowded = journal, number, runner, crowded
         self._problem = ""
@@ -183,7 +183,7 @@ class Feeder:
         self._locks.close()
 
     async def _look(self) -> None:
-        seen, outages = self._journal.news.count, Outages(_log, "loggers_not_looked_for")
+        seen, outages = self._journal.news.count, LogOnce(_log, "loggers_not_looked_for")
         while True:
             try:
                 waiting = await self._journal.read(find_waiting)
@@ -213,7 +213,7 @@ class Feeder:
     async def _fed(self, row: LoggerRow, experiment_id: str) -> None:
         """Feed a logger until it has nothing to do for a while, or others need its place."""
         try:
-            journal = OwnersJournal(self._journal, self._locks, row.number)
+            journal = FencedJournal(self._journal, self._locks, row.number)
             runner = await self._runner(journal, row, experiment_id)
             if runner is None:
                 return
@@ -232,7 +232,7 @@ class Feeder:
     def _leave(self, number: int) -> None:
         self._left_until[number] = time.monotonic() + LEAVE_SECONDS
 
-    async def _runner(self, journal: OwnersJournal, row: LoggerRow, experiment_id: str) -> LoggerRunner | None:
+    async def _runner(self, journal: FencedJournal, row: LoggerRow, experiment_id: str) -> LoggerRunner | None:
         """What writes to a logger; None if it cannot be made at this worker, which is recorded."""
         experiment = await self._journal.read(find_experiment, experiment_id)
         if experiment is None:

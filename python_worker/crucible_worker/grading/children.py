@@ -20,7 +20,7 @@ from typing import Any, Literal, TypeAlias, get_type_hints
 
 import msgspec
 
-from crucible_worker.children.bounds import be_first_to_go, limit, limit_growth
+from crucible_worker.children.bounds import limit, limit_growth, set_oom_score
 from crucible_worker.children.frames import frame, receive
 from crucible_worker.children.messages import decoded, encoded
 
@@ -64,7 +64,7 @@ def serve(end: socket.socket, name: str) -> None:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGPROF,))
     limit(resource.RLIMIT_CORE, 0)
-    be_first_to_go()
+    set_oom_score()
     limit_growth(MEMORY_BYTES, resource.RLIMIT_AS)
     while (body := receive(end)) is not None:
         module, name, items, seconds, cpu_seconds = _TASK.decode(body)

@@ -27,7 +27,7 @@ from crucible_worker.declared_options import Undeclarable
 from crucible_worker.grading.base import Grade, Grader, GraderType
 from crucible_worker.grading.declared import declared_grader
 from crucible_worker.util.entry_points import EntryPoints, told
-from crucible_worker.util.faults import Failures, with_id
+from crucible_worker.util.faults import ErrorReporter, with_id
 
 __all__ = ["GROUP", "GuardedGrader", "find", "guarded", "names"]
 
@@ -92,7 +92,7 @@ class GuardedGrader:
     """Its name."""
     grader: Grader
     """It."""
-    failures: Failures = dataclasses.field(default_factory=Failures, repr=False, compare=False)
+    failures: ErrorReporter = dataclasses.field(default_factory=ErrorReporter, repr=False, compare=False)
     """What it raised."""
 
     async def grade(self, response: str, targets: Sequence[str], choices: Sequence[str] = ()) -> Grade:

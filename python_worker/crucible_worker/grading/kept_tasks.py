@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-__all__ = ["KeptTasks"]
+__all__ = ["TaskSet"]
 
 _T = TypeVar("_T")
 
 
-class KeptTasks:
+class TaskSet:
     """Those of one owner, in one event loop."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from crucible_worker.grading.base import GraderType
-    from crucible_worker.grading.code.places import Places
+    from crucible_worker.grading.code.places import SandboxSlots
     from crucible_worker.grading.fanout.fanout import Fanout
     from crucible_worker.grading.fanout.graders import ClusterPlaces
     from crucible_worker.grading.pool import GradingPool
@@ -22,7 +22,7 @@ class GradingParts:
 
     pool: GradingPool | Fanout | None = None
     """The processes in which mathematics is computed, or the cluster that has them."""
-    places: Places | ClusterPlaces | None = None
+    places: SandboxSlots | ClusterPlaces | None = None
     """The places where programs run."""
     own_graders: Mapping[str, GraderType] = dataclasses.field(default_factory=dict)
     """Graders of files that a user names on the command line, by name; no call can add one."""

@@ -73,7 +73,7 @@ _MAX_WORD = 24
 
 
 @dataclasses.dataclass(slots=True)
-class _Run:
+class _FormulaCandidate:
     """A candidate for a formula, while it is read."""
 
     start: int
@@ -152,7 +152,7 @@ def _trimmed(text: str, start: int, end: int) -> Formula | None:
 
 def _runs(line: str) -> Iterator[tuple[int, int]]:
     """Where runs of mathematics begin and end; a bracket that is not closed, or was not opened, ends one."""
-    run: _Run | None = None
+    run: _FormulaCandidate | None = None
     for kind, start, end in _tokens(line):
         if kind == "comma" and run is not None and run.brackets:
             run.kind, run.end = kind, end
@@ -165,7 +165,7 @@ def _runs(line: str) -> Iterator[tuple[int, int]]:
         if kind in ("word", "comma") or (kind == "closes" and run is None):
             continue
         if run is None:
-            run = _Run(start, end, kind)
+            run = _FormulaCandidate(start, end, kind)
         run.kind, run.end = kind, end
         if kind == "opens":
             run.brackets.append(start)
@@ -175,7 +175,7 @@ def _runs(line: str) -> Iterator[tuple[int, int]]:
         yield from _closed(run)
 
 
-def _closed(run: _Run) -> Iterator[tuple[int, int]]:
+def _closed(run: _FormulaCandidate) -> Iterator[tuple[int, int]]:
     """A run, or its parts between the brackets that are still open."""
     start = run.start
     for bracket in run.brackets:
@@ -186,7 +186,7 @@ def _closed(run: _Run) -> Iterator[tuple[int, int]]:
         yield start, run.end
 
 
-def _goes_on(line: str, run: _Run, kind: str, start: int, end: int) -> bool:
+def _goes_on(line: str, run: _FormulaCandidate, kind: str, start: int, end: int) -> bool:
     """Whether a token belongs to the run before it."""
     if run.kind == "power":
         return kind in ("sign", "closes")

@@ -24,7 +24,7 @@ import structlog
 from crucible_bridge.errors import FailedPrecondition, Unavailable
 from crucible_bridge.reasons import Reason
 from crucible_worker.grading.children import ChildResult
-from crucible_worker.grading.kept_tasks import KeptTasks
+from crucible_worker.grading.kept_tasks import TaskSet
 from crucible_worker.grading.pool_processes import ChildProcesses, TaskEnding
 
 __all__ = [
@@ -164,7 +164,7 @@ class GradingPool:
         self._turns = PrioritySemaphore(self.children if at_once is None else at_once)
         # A slow task takes one of these before it waits for its turn.
         self._slow = asyncio.Semaphore(self.children // 2)
-        self._tasks = KeptTasks()
+        self._tasks = TaskSet()
         self._log = structlog.get_logger("crucible_worker.grading")
 
     @property

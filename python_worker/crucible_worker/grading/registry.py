@@ -29,7 +29,7 @@ from crucible_worker.grading.regex import Regex
 from crucible_worker.grading.text import Contains, ExactMatch, exact_match_of
 
 if TYPE_CHECKING:
-    from crucible_worker.grading.code.places import Places
+    from crucible_worker.grading.code.places import SandboxSlots
     from crucible_worker.grading.fanout.fanout import Fanout
     from crucible_worker.grading.fanout.graders import ClusterPlaces
     from crucible_worker.grading.pool import GradingPool
@@ -80,7 +80,7 @@ class OwnGrader:
         return self._declared(**values_of(self._declared, options))
 
 
-def _code(options: Mapping[str, Any], *, places: Places | ClusterPlaces | None) -> Grader:
+def _code(options: Mapping[str, Any], *, places: SandboxSlots | ClusterPlaces | None) -> Grader:
     from crucible_worker.grading.code.by_name import code_of  # 20 ms that a worker need not spend at start
 
     return code_of(options, places=places)
@@ -90,7 +90,7 @@ def _rubric(
     options: Mapping[str, Any],
     *,
     pool: GradingPool | Fanout | None,
-    places: Places | ClusterPlaces | None,
+    places: SandboxSlots | ClusterPlaces | None,
     own_graders: Mapping[str, GraderType],
 ) -> Grader:
     parts = GradingParts(pool=pool, places=places, own_graders=own_graders)

@@ -19,7 +19,7 @@ from crucible_worker.history.evaluation_files import remove_forgotten
 from crucible_worker.history.removal import CHUNK, hide, remove_chunk
 from crucible_worker.journal import Journal, JournalUnavailable, Transaction
 from crucible_worker.journal.experiments import remove_unused_experiment
-from crucible_worker.journal.lived_time import LivedTime, trusted_clock
+from crucible_worker.journal.lived_time import UptimeClock, trusted_clock
 from crucible_worker.journal.plans import remove_unused
 from crucible_worker.journal.queries import find_by_number, head
 from crucible_worker.journal.store import Owners
@@ -56,7 +56,7 @@ class Retention:
     """Lived time for which a record must have been too old before it is removed."""
 
 
-async def keep_trimmed(journal: Journal, locks: Owners, retention: Retention, life: LivedTime) -> None:
+async def keep_trimmed(journal: Journal, locks: Owners, retention: Retention, life: UptimeClock) -> None:
     """Count the time and remove what is too old, now and every `TRIM_SECONDS`; runs until it is cancelled."""
     while True:
         removed: collections.Counter[str] = collections.Counter()

@@ -14,7 +14,7 @@ from crucible_bridge.problems import at_field, problem_of
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ModelRef, Problem, Usage
 from crucible_worker.backends.base import Backend, Model
-from crucible_worker.inference.calls import CallGate, GatedModel
+from crucible_worker.inference.calls import RetryingModel, RetryPolicy
 from crucible_worker.util.faults import logged, shortage
 from crucible_worker.util.turns import SharedLock
 
@@ -63,7 +63,7 @@ async def ask_all(
     backends: Mapping[type[ModelRef], Backend],
     model: ModelRef,
     questions: Sequence[Q | Problem],
-    asker: Callable[[GatedModel], Ask[Q, R]],
+    asker: Callable[[RetryingModel], Ask[Q, R]],
     *,
     bounds: BatchBounds,
     field: str = "model",
@@ -85,10 +85,10 @@ async def ask_all(
         FailedPrecondition: this worker has no such backend, or `asker` refuses the model.
         BridgeError: the model cannot be opened.
     """
-    gate = CallGate(len(questions))
+    gate = RetryPolicy(len(questions))
     results: dict[int, R | Problem] = {}
     fingerprint: str | None = None
-    gated: GatedModel | None = None
+    gated: RetryingModel | None = None
     not_ready = DeadlineExceeded(f"was over before {awaited}", field=_DEADLINE_FIELD)
     if bounds.deadline is not None and asyncio.get_running_loop().time() >= bounds.deadline:
         # A timer would fire only once calls have started.
@@ -97,7 +97,7 @@ async def ask_all(
     try:
         async with timer:
             opened = await open_model(backends, model, gate, field)
-            gated = GatedModel(opened, gate, seconds_left=lambda: bounds.item_seconds)
+            gated = RetryingModel(opened, gate, seconds_left=lambda: bounds.item_seconds)
             ask = asker(gated)
             fingerprint = opened.fingerprint
 
@@ -141,7 +141,9 @@ async def each(count: int, ask: Callable[[int], Awaitable[None]], concurrency: i
         raise failed.exceptions[0] from None
 
 
-async def open_model(backends: Mapping[type[ModelRef], Backend], model: ModelRef, gate: CallGate, field: str) -> Model:
+async def open_model(
+    backends: Mapping[type[ModelRef], Backend], model: ModelRef, gate: RetryPolicy, field: str
+) -> Model:
     """Open and load a model.
 
     Raises:

@@ -29,8 +29,8 @@ __all__ = [
     "BACKOFF_SECONDS",
     "MAX_BACKOFF_SECONDS",
     "MISFITS_PER_CALL",
-    "CallGate",
-    "GatedModel",
+    "RetryPolicy",
+    "RetryingModel",
     "gated_models",
     "sample_seed",
 ]
@@ -56,7 +56,7 @@ MAX_BACKOFF_SECONDS = 5.0
 T = TypeVar("T")
 
 
-class CallGate:
+class RetryPolicy:
     """The gate of one attempt at an evaluation."""
 
     def __init__(self, samples: int, outages: ModelOutages | None = None) -> None:
@@ -86,7 +86,7 @@ class CallGate:
         function: Callable[..., Awaitable[T]],
         arguments: tuple[Any, ...] = (),
         options: Mapping[str, Any] | None = None,
-        counter: GatedModel | None = None,
+        counter: RetryingModel | None = None,
         seconds_left: Callable[[], float | None] | None = None,
         model: Model | None = None,
     ) -> T:
@@ -183,7 +183,7 @@ def _backoff(attempt: int) -> float:
     return random.uniform(ceiling / 2, ceiling)
 
 
-class GatedModel(WrappedModel):
+class RetryingModel(WrappedModel):
     """A model as one sample sees it: each call passes the gate, is counted with its usage, and is recorded.
 
     It has no reference to itself: a finished sample is freed at once, without the cycle collector.
@@ -197,7 +197,7 @@ class GatedModel(WrappedModel):
     def __init__(
         self,
         model: Model,
-        gate: CallGate,
+        gate: RetryPolicy,
         answered: Callable[[], None] | None = None,
         listener: CallListener | None = None,
         renderer: str | None = None,
@@ -272,17 +272,17 @@ class GatedModel(WrappedModel):
 
 def gated_models(
     models: Mapping[str, Model],
-    gate: CallGate,
+    gate: RetryPolicy,
     answered: Callable[[], None] | None = None,
     transcript: Transcript | None = None,
     renderers: Mapping[str, str] | None = None,
     seconds_left: Callable[[], float | None] | None = None,
     reading: Reading | None = None,
-) -> Mapping[str, GatedModel]:
+) -> Mapping[str, RetryingModel]:
     """Further models as one sample sees them, by name."""
     known = renderers or {}
     return {
-        name: GatedModel(
+        name: RetryingModel(
             model,
             gate,
             answered,
@@ -376,7 +376,7 @@ class _GatedTokenizer(Tokenizer):
     __slots__ = ("_gate", "_listener", "_model", "_reading", "_tokenizer")
 
     def __init__(
-        self, gate: CallGate, model: Model, tokenizer: Tokenizer, listener: CallListener | None, reading: Reading
+        self, gate: RetryPolicy, model: Model, tokenizer: Tokenizer, listener: CallListener | None, reading: Reading
     ) -> None:
         self._gate, self._model, self._listener, self._reading = gate, model, listener, reading
         self._tokenizer = tokenizer.with_special_tokens() if reading.special_tokens else tokenizer

@@ -13,7 +13,7 @@ from crucible_bridge.problems import at_field
 from crucible_bridge.types import Datum, ModelInput, ModelRef, Usage
 from crucible_worker.backends.base import Backend
 from crucible_worker.inference.batches import each, open_model
-from crucible_worker.inference.calls import CallGate, GatedModel
+from crucible_worker.inference.calls import RetryingModel, RetryPolicy
 from crucible_worker.inference.model_calls import logprobs_asker
 
 __all__ = ["ask_each", "model_logprobs"]
@@ -54,7 +54,7 @@ async def model_logprobs(
     """
     sequences = [_sequence(datum, f"data[{index}]") for index, datum in enumerate(data)]
 
-    def asker(opened: GatedModel) -> Callable[[int], Awaitable[np.ndarray]]:
+    def asker(opened: RetryingModel) -> Callable[[int], Awaitable[np.ndarray]]:
         logprobs_of = logprobs_asker(opened, field)
         return lambda index: logprobs_of(sequences[index])
 
@@ -66,7 +66,7 @@ async def ask_each(
     backends: Mapping[type[ModelRef], Backend],
     model: ModelRef,
     places: Sequence[str],
-    asker: Callable[[GatedModel], Callable[[int], Awaitable[T]]],
+    asker: Callable[[RetryingModel], Callable[[int], Awaitable[T]]],
     *,
     field: str,
     seconds: float | None,
@@ -91,12 +91,12 @@ async def ask_each(
         BridgeError: the model cannot be opened, or `asker` or a call raises it; the field names model or sequence.
     """
     answers: dict[int, T] = {}
-    gate = CallGate(len(places))
+    gate = RetryPolicy(len(places))
     timer = asyncio.timeout(seconds)
     try:
         async with timer:
             ends, loop = timer.when(), asyncio.get_running_loop()
-            opened = GatedModel(
+            opened = RetryingModel(
                 await open_model(backends, model, gate, field),
                 gate,
                 seconds_left=lambda: None if ends is None else ends - loop.time(),

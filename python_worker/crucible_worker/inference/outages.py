@@ -25,7 +25,7 @@ from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ModelRef, OpenAIModel, Problem, TinkerModel
 from crucible_worker.backends.base import Model
-from crucible_worker.util.alarms import Alarms
+from crucible_worker.util.alarms import TimeoutQueue
 from crucible_worker.util.faults import logged
 from crucible_worker.util.held_paths import format_own_model
 
@@ -89,7 +89,7 @@ class ModelOutages:
     def __init__(
         self,
         listener: OutageListener,
-        alarms: Alarms,
+        alarms: TimeoutQueue,
         *,
         seconds: float,
         name_of: Callable[[Model], str],

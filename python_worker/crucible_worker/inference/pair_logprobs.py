@@ -14,7 +14,7 @@ from crucible_bridge.types import Conversation, ModelRef, PreferencePair, Sample
 from crucible_worker.backends.base import Backend
 from crucible_worker.evaluators.nll import NLL
 from crucible_worker.evaluators.pairs import parted
-from crucible_worker.inference.calls import GatedModel
+from crucible_worker.inference.calls import RetryingModel
 from crucible_worker.inference.logprobs import ask_each
 
 __all__ = ["PairLogprobs", "pair_logprobs"]
@@ -63,7 +63,7 @@ async def pair_logprobs(
     samples = [_sample(*each) for each in zip(conversations, places, strict=True)]
     evaluator = NLL()
 
-    def asker(opened: GatedModel) -> Callable[[int], Awaitable[float]]:
+    def asker(opened: RetryingModel) -> Callable[[int], Awaitable[float]]:
         evaluator.check(opened)
 
         async def measure(index: int) -> float:

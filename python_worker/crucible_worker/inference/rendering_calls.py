@@ -45,7 +45,7 @@ from crucible_bridge.types import (
 )
 from crucible_worker.backends.base import Backend, Tokenizer
 from crucible_worker.inference.batches import each
-from crucible_worker.inference.calls import CallGate
+from crucible_worker.inference.calls import RetryPolicy
 from crucible_worker.inference.model_calls import Backends, bounds_of
 from crucible_worker.rendering import RENDERER_PATTERN, check_renderer, tinker_cookbook
 from crucible_worker.rendering.images import images_of, input_of, shifted, weights_of
@@ -246,7 +246,7 @@ async def detokenize(backends: Backends, request: DetokenizeRequest, limits: Wor
 class _OpenTokenizer:
     """A tokenizer, and the gate that retries its calls."""
 
-    def __init__(self, tokenizer: Tokenizer, gate: CallGate) -> None:
+    def __init__(self, tokenizer: Tokenizer, gate: RetryPolicy) -> None:
         self.tokenizer = tokenizer
         self._gate = gate
 
@@ -262,7 +262,7 @@ class _OpenTokenizer:
         if backend is None:
             message = f"is a {type(model).__name__}, for which this worker has no backend"
             raise FailedPrecondition(message, reason=Reason.NO_BACKEND, field="model")
-        gate = CallGate(items)
+        gate = RetryPolicy(items)
         try:
             return cls(require_tokenizer(await gate.call(backend.open_tokenizer, (model,))), gate)
         except BridgeError as error:

@@ -13,13 +13,13 @@ from collections.abc import Callable
 
 from crucible_worker.journal.transaction import Transaction
 
-__all__ = ["READING_SECONDS", "LivedTime", "trusted_clock"]
+__all__ = ["READING_SECONDS", "UptimeClock", "trusted_clock"]
 
 READING_SECONDS = 60.0
 """Lived time between two recorded readings, unless the clock went back."""
 
 
-class LivedTime:
+class UptimeClock:
     """Counts the lived time of one worker."""
 
     def __init__(self, leads: Callable[[Transaction], bool] = lambda transaction: True) -> None:

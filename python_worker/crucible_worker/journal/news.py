@@ -12,13 +12,13 @@ import sqlite3
 from crucible_bridge.reasons import Reason
 from crucible_worker.journal.unavailable import JournalUnavailable
 
-__all__ = ["POLL_SECONDS", "News", "PolledNews"]
+__all__ = ["POLL_SECONDS", "CommitNotifier", "PolledNews"]
 
 POLL_SECONDS = 0.02
 """Seconds between two polls for other workers' commits, while a call waits."""
 
 
-class News:
+class CommitNotifier:
     """Wakes the calls that wait for a commit. One per journal and worker, used on the loop only."""
 
     def __init__(self) -> None:
@@ -69,7 +69,7 @@ class News:
                 future.set_result(None)
 
 
-class PolledNews(News):
+class PolledNews(CommitNotifier):
     """News of a SQLite journal."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:

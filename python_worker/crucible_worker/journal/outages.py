@@ -6,10 +6,10 @@ from typing import Any
 
 from crucible_worker.journal.unavailable import JournalUnavailable
 
-__all__ = ["Outages"]
+__all__ = ["LogOnce"]
 
 
-class Outages:
+class LogOnce:
     """Says that something fails, once until it works again."""
 
     def __init__(self, log: Any, event: str, **fields: object) -> None:

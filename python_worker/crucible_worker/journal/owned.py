@@ -11,12 +11,12 @@ from crucible_worker.journal.journal import Journal
 from crucible_worker.journal.store import Owners
 from crucible_worker.journal.transaction import Transaction
 
-__all__ = ["OwnersJournal"]
+__all__ = ["FencedJournal"]
 
 T = TypeVar("T")
 
 
-class OwnersJournal:
+class FencedJournal:
     """A journal, as an owner uses it: every transaction checks first that it is still the owner."""
 
     def __init__(self, journal: Journal, owners: Owners, number: int) -> None:

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from crucible_worker.journal.news import News
+from crucible_worker.journal.news import CommitNotifier
 from crucible_worker.journal.queries import Head, Reads, SnapshotReads
 from crucible_worker.journal.transaction import Transaction
 from crucible_worker.util.background import Background
 
-__all__ = ["Glance", "Owners", "Reader", "Store", "Submit", "Writing"]
+__all__ = ["JournalStatus", "Owners", "Reader", "Store", "Submit", "Writing"]
 
 
 Submit: TypeAlias = Callable[[Callable[[Transaction], Any]], asyncio.Future[Any]]
@@ -114,11 +114,11 @@ class Writing(Protocol):
         ...
 
 
-class Glance(Protocol):
+class JournalStatus(Protocol):
     """What the event loop asks of the journal without waiting."""
 
     @property
-    def news(self) -> News:
+    def news(self) -> CommitNotifier:
         """Reports commits of this worker and of others."""
         ...
 
@@ -160,7 +160,7 @@ class Store(Protocol):
         """The connection that writes."""
         ...
 
-    def glance(self, background: Background) -> Glance:
+    def glance(self, background: Background) -> JournalStatus:
         """What the running event loop asks; its tasks are in `background`."""
         ...
 

@@ -24,7 +24,7 @@ from crucible_worker.journal.follows import (
     record,
     step_states,
 )
-from crucible_worker.journal.owned import OwnersJournal
+from crucible_worker.journal.owned import FencedJournal
 from crucible_worker.journal.plans import find_plan, run_of, touch
 from crucible_worker.journal.store import Owners
 
@@ -126,8 +126,8 @@ class FollowRecords:
             lambda transaction: lifecycle.cancel(transaction, self._evaluation_locks, state.number, reason)
         )
 
-    def _of(self, number: int) -> OwnersJournal:
-        return OwnersJournal(self._journal, self._locks, number)
+    def _of(self, number: int) -> FencedJournal:
+        return FencedJournal(self._journal, self._locks, number)
 
     def close(self) -> None:
         """Drop every lock."""

@@ -48,7 +48,7 @@ from crucible_worker.analysis.comparison import Known, compare_in
 from crucible_worker.history.checkpoint_results import CheckpointMeasurement, measured_of_run
 from crucible_worker.journal import Journal, JournalUnavailable, Transaction
 from crucible_worker.journal.follows import place_of_model
-from crucible_worker.journal.outages import Outages
+from crucible_worker.journal.outages import LogOnce
 from crucible_worker.journal.patient_plans import (
     PatientPlan,
     PatientRow,
@@ -177,7 +177,7 @@ class Patient:
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._told: dict[str, str] = {}
-        self._outages = Outages(_log, "plans_not_looked_at", retry_seconds=LOOK_SECONDS)
+        self._outages = LogOnce(_log, "plans_not_looked_at", retry_seconds=LOOK_SECONDS)
         journal.call_on_end(lambda transaction, number: transaction.after_commit(self._look_soon))
         self._task = asyncio.create_task(self._run(), name="patience")
 

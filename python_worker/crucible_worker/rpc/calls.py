@@ -9,12 +9,12 @@ from crucible_bridge.reasons import Reason
 from crucible_worker.engine.admission import draining_error
 from crucible_worker.rpc.methods import HEALTH, REFLECTION, Method
 from crucible_worker.rpc.room import Arrivals, ByteBudget, exhausted
-from crucible_worker.util.alarms import Alarms, TimeBound
+from crucible_worker.util.alarms import Timeout, TimeoutQueue
 from crucible_worker.util.limits import WorkerLimits
 
 __all__ = ["Calls"]
 
-Timer = asyncio.Timeout | TimeBound
+Timer = asyncio.Timeout | Timeout
 """What bounds a call, or a part of it."""
 
 
@@ -32,7 +32,7 @@ class Calls:
         """Bounds what callers without a token send."""
         self._timers: set[Timer] = set()
         self._cut_at: float | None = None
-        self.alarms = Alarms()
+        self.alarms = TimeoutQueue()
         """Timers of calls."""
         self.draining = False
         """Whether new calls are refused."""

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from crucible_bridge.errors import ResourceExhausted
 from crucible_bridge.reasons import Reason
-from crucible_worker.util.alarms import Alarms, TimeBound
+from crucible_worker.util.alarms import Timeout, TimeoutQueue
 from crucible_worker.util.memory import resident_bytes
 
 __all__ = [
@@ -69,7 +69,7 @@ class ByteBudget:
         return _RequestInWork(self, size)
 
     async def working_on_in_turn(
-        self, size: int, alarms: Alarms, seconds: float
+        self, size: int, alarms: TimeoutQueue, seconds: float
     ) -> contextlib.AbstractContextManager[_RequestInWork]:
         """Wait until there is room for a message of a call that has begun; the caller must enter the result at once.
 
@@ -170,13 +170,13 @@ class Arrivals:
     """
 
     def __init__(self) -> None:
-        self._grown_from: dict[TimeBound, int | None] = {}
+        self._grown_from: dict[Timeout, int | None] = {}
         self._timer: asyncio.TimerHandle | None = None
-        self._ended: set[TimeBound] = set()
+        self._ended: set[Timeout] = set()
         self._measured = Path("/proc/self/statm").exists()
 
     @contextlib.contextmanager
-    def bounded(self, arrival: TimeBound) -> Iterator[None]:
+    def bounded(self, arrival: Timeout) -> Iterator[None]:
         """End the arrival early if the process grows meanwhile.
 
         Raises:

@@ -39,7 +39,7 @@ from crucible_worker.evaluators.guarded import GuardedType
 from crucible_worker.evaluators.inspect.allowed import InspectAllowlist
 from crucible_worker.evaluators.parts import EvaluatorParts
 from crucible_worker.grading.base import GraderType
-from crucible_worker.grading.code.places import Places
+from crucible_worker.grading.code.places import SandboxSlots
 from crucible_worker.grading.fanout.fanout import Fanout
 from crucible_worker.grading.fanout.graders import ClusterPlaces, check_installed
 from crucible_worker.grading.parts import GradingParts
@@ -72,7 +72,7 @@ class Parts:
     """What grades math, processes or a cluster; the worker starts and closes it. None if it grades no math."""
     templates: GradingPool | None = None
     """Processes for templates of prompts; may be the same pool. None if the worker runs no templates."""
-    code: Places | ClusterPlaces | None = None
+    code: SandboxSlots | ClusterPlaces | None = None
     """Sandboxes for programs; nothing is started before the first program. None if the worker runs none."""
     fanout: Fanout | None = None
     """The cluster that grades in the worker's place; None if the worker grades itself."""
@@ -221,9 +221,9 @@ def _fanout(settings: Settings) -> Fanout | None:
     return Fanout(settings.fanout, settings.limits.max_fanout_chunks)
 
 
-def _places(settings: Settings, fanout: Fanout | None) -> Places | ClusterPlaces:
+def _places(settings: Settings, fanout: Fanout | None) -> SandboxSlots | ClusterPlaces:
     if fanout is None:
-        return Places(settings.code_sandboxes, settings.code_images)
+        return SandboxSlots(settings.code_sandboxes, settings.code_images)
     return ClusterPlaces(fanout, settings.code_images)
 
 

@@ -29,7 +29,7 @@ from crucible_worker.server.parts import Build, Parts, build
 from crucible_worker.server.worker import Worker
 from crucible_worker.telemetry.logging import configure_logging
 from crucible_worker.util.limits import WorkerLimits
-from crucible_worker.util.memory import collect_rarely, give_back_when_idle, keep_freed_memory
+from crucible_worker.util.memory import collect_rarely, give_back_when_idle, tune_malloc
 
 __all__ = ["serve"]
 
@@ -208,7 +208,7 @@ def serve(
     """
     guard = ExitGuard(settings.limits.drain_seconds)
     guard.install()
-    keep_freed_memory()
+    tune_malloc()
     # Children inherit the environment.
     settings = dataclasses.replace(settings, environment=withdraw(_key_variables(settings)))
     sys.setswitchinterval(SWITCH_SECONDS)

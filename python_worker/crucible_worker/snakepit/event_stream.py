@@ -15,7 +15,7 @@ import structlog
 from crucible_bridge.errors import InternalError
 from crucible_worker.events.own_events import OwnEvents
 from crucible_worker.journal import JournalUnavailable
-from crucible_worker.journal.outages import Outages
+from crucible_worker.journal.outages import LogOnce
 from crucible_worker.rpc import Calls
 from crucible_worker.rpc.methods import Context
 from crucible_worker.snakepit.telemetry import NAMES, Steering, telemetry_event
@@ -101,7 +101,7 @@ class EventStream:
             self._waiting = None
 
     async def _page(self) -> list[tuple[int, bytes]]:
-        outages = Outages(_log, "events_not_read")
+        outages = LogOnce(_log, "events_not_read")
         while True:
             try:
                 return await self._written.page(_KINDS)

@@ -13,26 +13,26 @@ import itertools
 from types import TracebackType
 from typing import Self
 
-__all__ = ["Alarms", "TimeBound"]
+__all__ = ["Timeout", "TimeoutQueue"]
 
 _FEW = 64
 """Entries of ended blocks up to which removing them is not worth the time."""
 
 
-class Alarms:
+class TimeoutQueue:
     """Blocks with a time bound, in one event loop."""
 
     def __init__(self) -> None:
-        self._entries: list[tuple[float, int, TimeBound]] = []  # a heap
+        self._entries: list[tuple[float, int, Timeout]] = []  # a heap
         self._numbers = itertools.count()
         self._over = 0
         self._timer: asyncio.TimerHandle | None = None
         self._frozen_at: float | None = None
 
-    def within(self, seconds: float | None) -> TimeBound:
+    def within(self, seconds: float | None) -> Timeout:
         """Bound a block, from now on; with None it is unbounded until it is rescheduled."""
         ends = None if seconds is None else asyncio.get_running_loop().time() + seconds
-        return TimeBound(self, ends)
+        return Timeout(self, ends)
 
     def close(self) -> None:
         """Drop all entries: no block ends by its time any more."""
@@ -64,7 +64,7 @@ class Alarms:
         if self._entries:
             self._set(self._entries[0][0])
 
-    def _enter(self, bound: TimeBound, ends: float) -> None:
+    def _enter(self, bound: Timeout, ends: float) -> None:
         heapq.heappush(self._entries, (ends, next(self._numbers), bound))
         if self._frozen_at is None and (self._timer is None or ends < self._timer.when()):
             self._set(ends)
@@ -97,7 +97,7 @@ class Alarms:
             self._set(entries[0][0])
 
 
-class TimeBound:
+class Timeout:
     """Ends a block by its time, as `asyncio.timeout` does: with TimeoutError, by cancelling the task that runs it.
 
     A block that another task cancels as well ends as cancelled.
@@ -105,7 +105,7 @@ class TimeBound:
 
     __slots__ = ("_alarms", "_cancelling", "_ends", "_expired", "_task", "running")
 
-    def __init__(self, alarms: Alarms, ends: float | None) -> None:
+    def __init__(self, alarms: TimeoutQueue, ends: float | None) -> None:
         self._alarms, self._ends, self._expired = alarms, ends, False
         self._task: asyncio.Task[object] | None = None
         self._cancelling = 0

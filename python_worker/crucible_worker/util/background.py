@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 
 from crucible_bridge.types import BackgroundTask
-from crucible_worker.util.faults import Failures
+from crucible_worker.util.faults import ErrorReporter
 
 __all__ = ["FIRST_PAUSE_SECONDS", "LONGEST_PAUSE_SECONDS", "Background", "retrieve_error"]
 
@@ -28,7 +28,7 @@ class Background:
 
     def __init__(self) -> None:
         self._failed: dict[str, BackgroundTask] = {}
-        self._failures = Failures()
+        self._failures = ErrorReporter()
 
     @property
     def failed(self) -> tuple[BackgroundTask, ...]:

@@ -14,7 +14,7 @@ from typing import Any
 
 from crucible_bridge.errors import ResourceExhausted
 
-__all__ = ["MAX_FAILURES", "SHORTAGES", "Failures", "logged", "shortage", "shortages", "with_id"]
+__all__ = ["MAX_FAILURES", "SHORTAGES", "ErrorReporter", "logged", "shortage", "shortages", "with_id"]
 
 SHORTAGES = frozenset({errno.EAGAIN, errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.ENOSPC})
 """Numbers of the system's errors if it has no room for processes, threads, files, memory or buffers, or on a disk."""
@@ -22,7 +22,7 @@ RETRY_SECONDS = 1.0
 """Seconds after which a caller may retry after a shortage."""
 
 MAX_FAILURES = 100
-"""Different failures that `Failures` keeps apart; further ones count as one."""
+"""Different failures that `ErrorReporter` keeps apart; further ones count as one."""
 
 
 def shortage(error: BaseException) -> ResourceExhausted | None:
@@ -68,7 +68,7 @@ def logged(log: Any, event: str, error: BaseException | None = None, **facts: An
     return error_id
 
 
-class Failures:
+class ErrorReporter:
     """Failures of one evaluator or grader. The log has the traceback of the first; equal ones are counted.
 
     Two failures are equal if exceptions of one class come from one line of code, or if nothing was raised and the facts

@@ -24,8 +24,8 @@ __all__ = [
     "WORTH_BYTES",
     "collect_rarely",
     "give_back_when_idle",
-    "keep_freed_memory",
     "resident_bytes",
+    "tune_malloc",
 ]
 
 KEPT_BYTES = 256 * 1024 * 1024
@@ -40,7 +40,7 @@ _LONGEST_PAUSE_SECONDS = 600.0
 _M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4
 
 
-def keep_freed_memory() -> bool:
+def tune_malloc() -> bool:
     """Keep up to `KEPT_BYTES` of freed memory; returns whether this C library supports that.
 
     Only for a process that is a worker and nothing else: it affects every later allocation.

@@ -13,7 +13,7 @@ from crucible_bridge.types import ChatMessage, Datum, ModelInput, SampledSequenc
 from crucible_worker.backends.base import ANSWERING, Capability, Model, Tokenizer
 from crucible_worker.backends.distributions import Wanted
 from crucible_worker.backends.wrapping import WrappedModel
-from crucible_worker.inference.calls import CallGate, GatedModel
+from crucible_worker.inference.calls import RetryingModel, RetryPolicy
 from tests.tables import rows
 
 PROMPT, PARAMS = ModelInput.of([1, 2]), SamplingParams(max_tokens=1)
@@ -56,7 +56,7 @@ class Both(Words):
 @rows("question", Capability)
 async def test_a_method_that_a_class_does_not_define_refuses(question):
     """By itself and behind the gate: one error, which says what the model was asked and what it answers."""
-    for model in (Nothing(), GatedModel(Nothing(), CallGate(1))):
+    for model in (Nothing(), RetryingModel(Nothing(), RetryPolicy(1))):
         with pytest.raises(FailedPrecondition) as caught:
             await getattr(model, question)(*ARGUMENTS[question])
         asked = "forward" if question is Capability.PARTS else question

@@ -9,7 +9,7 @@ import pytest
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import EvaluatorSpec, SamplingParams, Verdict
 from crucible_worker.cli.own_files import OwnFiles, own_of
-from crucible_worker.cli.requests import Typed, evaluations_to_run
+from crucible_worker.cli.requests import EvaluateOptions, evaluations_to_run
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.guarded import GuardedEvaluator
 from crucible_worker.evaluators.parts import EvaluatorParts
@@ -174,8 +174,8 @@ def test_a_file_may_import_those_beside_it(tmp_path: Path) -> None:
     assert files.graders["count"].description == "A grader without a description."
 
 
-def _typed(**given: Any) -> Typed:
-    return Typed(models=("embedded:arithmetic@320",), data="builtin:arithmetic", **given)
+def _typed(**given: Any) -> EvaluateOptions:
+    return EvaluateOptions(models=("embedded:arithmetic@320",), data="builtin:arithmetic", **given)
 
 
 def test_a_grader_is_for_evaluators_that_have_one() -> None:

@@ -20,7 +20,7 @@ from crucible_bridge.types import (
 from crucible_worker.cli import app
 from crucible_worker.cli.prompt import as_map, as_text
 from crucible_worker.cli.refusals import in_flags
-from crucible_worker.cli.requests import Typed, evaluations_to_run
+from crucible_worker.cli.requests import EvaluateOptions, evaluations_to_run
 from crucible_worker.cli.run_summary import joint_as_text
 from crucible_worker.config import Settings
 from crucible_worker.journal.records import Joint
@@ -30,7 +30,7 @@ from tests.tables import rows
 def request_of(**flags):
     """The request that flags make."""
     given = {"data": "builtin:arithmetic", "evaluators": ("accuracy", "nll"), **flags}
-    _, (asked,) = evaluations_to_run(Typed(models=("embedded:arithmetic@600",), **given))
+    _, (asked,) = evaluations_to_run(EvaluateOptions(models=("embedded:arithmetic@600",), **given))
     return asked.request
 
 

@@ -20,13 +20,13 @@ from crucible_bridge.types import (
     SamplingParams,
 )
 from crucible_worker import suites
-from crucible_worker.cli.requests import Typed, evaluations_to_run
+from crucible_worker.cli.requests import EvaluateOptions, evaluations_to_run
 from crucible_worker.cli.tasks import allowing, check_allowed
 from crucible_worker.config import Settings
 from tests.tables import rows
 
 MODEL = "embedded:arithmetic@600"
-PLAIN = Typed(models=(MODEL,), data="builtin:arithmetic", evaluators=("nll",))
+PLAIN = EvaluateOptions(models=(MODEL,), data="builtin:arithmetic", evaluators=("nll",))
 SUITE = """
 name = "mine"
 
@@ -44,11 +44,11 @@ sampling = { max_tokens = 4 }
 
 
 @pytest.fixture
-def typed(tmp_path: Path) -> Typed:
+def typed(tmp_path: Path) -> EvaluateOptions:
     """Flags that name a suite."""
     file = tmp_path / "mine.toml"
     file.write_text(SUITE)
-    return Typed(models=(MODEL,), suite=str(file), kept=True)
+    return EvaluateOptions(models=(MODEL,), suite=str(file), kept=True)
 
 
 def test_flags_have_defaults():
@@ -59,7 +59,7 @@ def test_flags_have_defaults():
     assert (asked.name, asked.path, asked.request.evaluation_id) == ("", "", "")
 
 
-TASKS = Typed(models=(MODEL,), tasks=("a.py@x", "evals/y"), evaluators=("inspect",))
+TASKS = EvaluateOptions(models=(MODEL,), tasks=("a.py@x", "evals/y"), evaluators=("inspect",))
 
 
 def test_tasks_are_a_data_set_of_their_names():
@@ -136,7 +136,7 @@ def test_a_task_that_is_not_there_is_refused_at_its_flag(tmp_path: Path):
         assert repr(task) in str(caught.value)
 
 
-def test_a_suite_is_a_request_for_each_evaluation(typed: Typed):
+def test_a_suite_is_a_request_for_each_evaluation(typed: EvaluateOptions):
     """All of one model, each with what its file says."""
     name, asked = evaluations_to_run(typed)
 
@@ -148,14 +148,14 @@ def test_a_suite_is_a_request_for_each_evaluation(typed: Typed):
     assert asked[1].request.labels == {"suite": "mine", "evaluation": "sums"}
 
 
-def test_samples_are_at_most_those_of_the_suite(typed: Typed):
+def test_samples_are_at_most_those_of_the_suite(typed: EvaluateOptions):
     """--samples shortens a data set, and never lengthens it."""
     _, asked = evaluations_to_run(dataclasses.replace(typed, samples=10))
 
     assert [each.request.dataset.limit for each in asked] == [8, 10]
 
 
-def test_an_id_is_that_of_each_evaluation(typed: Typed):
+def test_an_id_is_that_of_each_evaluation(typed: EvaluateOptions):
     """ID-NAME in a suite, the id itself without; none is made up here."""
     _, several = evaluations_to_run(dataclasses.replace(typed, evaluation_id="run-7"))
     _, (one,) = evaluations_to_run(dataclasses.replace(PLAIN, evaluation_id="run-7", kept=True))
@@ -165,7 +165,7 @@ def test_an_id_is_that_of_each_evaluation(typed: Typed):
     assert evaluations_to_run(typed)[1][0].request.evaluation_id == ""
 
 
-def test_several_models_are_a_request_each(typed: Typed):
+def test_several_models_are_a_request_each(typed: EvaluateOptions):
     """Model by model, each by every evaluation, under an id that names the model too."""
     models = (MODEL, "embedded:arithmetic@240")
     _, plain = evaluations_to_run(dataclasses.replace(PLAIN, models=models, evaluation_id="run-7", kept=True))
@@ -179,7 +179,7 @@ def test_several_models_are_a_request_each(typed: Typed):
     assert suite[-1].request.evaluation_id == "run-7-embedded:arithmetic@240-sums"
 
 
-def test_only_takes_some(typed: Typed):
+def test_only_takes_some(typed: EvaluateOptions):
     """In the suite's order, with their places in its file."""
     _, asked = evaluations_to_run(dataclasses.replace(typed, only=("sums",)))
 
@@ -224,7 +224,7 @@ def test_flags_that_make_no_sense_are_named(changes: dict[str, Any], told: str):
         ({"suite": "absent.toml"}, "--suite is 'absent.toml': No such file or directory"),
     ],
 )
-def test_flags_do_not_overrule_a_suite(changes: dict[str, Any], told: str, typed: Typed):
+def test_flags_do_not_overrule_a_suite(changes: dict[str, Any], told: str, typed: EvaluateOptions):
     """One place says what an evaluation is."""
     with pytest.raises(InvalidField, match=f"^{told}"):
         evaluations_to_run(dataclasses.replace(typed, **changes))
@@ -246,7 +246,7 @@ def test_a_mistake_anywhere_refuses_the_suite(line: str, instead: str, field: st
     file.write_text(SUITE.replace(line, instead))
 
     with pytest.raises(InvalidField) as caught:
-        evaluations_to_run(Typed(models=(MODEL,), suite=str(file)))
+        evaluations_to_run(EvaluateOptions(models=(MODEL,), suite=str(file)))
 
     assert caught.value.field == field
 
@@ -255,7 +255,7 @@ def test_a_mistake_anywhere_refuses_the_suite(line: str, instead: str, field: st
 def test_a_suite_that_ships_can_run_as_it_is(name: str):
     """Every kind, grader and option is known, no key is there twice; no part needs a file or a judge of the user."""
     suite = parse_suite(suites.text(name))
-    asked_name, asked = evaluations_to_run(Typed(models=(MODEL,), suite=name))
+    asked_name, asked = evaluations_to_run(EvaluateOptions(models=(MODEL,), suite=name))
 
     assert suite.name == asked_name == name
     assert suite.description
@@ -270,7 +270,7 @@ def test_the_parts_that_need_files_of_the_user_can_run_once_they_are_uncommented
     file = tmp_path / "my.toml"
     file.write_text(re.sub(r"^#(?! \S)", "", suites.text(name), flags=re.MULTILINE))
 
-    _, asked = evaluations_to_run(Typed(models=(MODEL,), suite=str(file)))
+    _, asked = evaluations_to_run(EvaluateOptions(models=(MODEL,), suite=str(file)))
 
     own = [each for each in asked if isinstance(each.request.dataset.source, JsonlDataset)]
     assert "training" in [each.name for each in own]
@@ -310,7 +310,9 @@ def test_the_data_set_is_that_of_the_flag():
 )
 def test_what_no_request_carries_is_refused_by_its_flag(option: str, value: object, says: str):
     """Numbers beyond 64 bits, NaN and texts that are not UTF-8 name their option."""
-    typed = Typed.of(["embedded:m@1"], {"data": "builtin:arithmetic", "evaluator": ["nll"], option: value}, kept=True)
+    typed = EvaluateOptions.of(
+        ["embedded:m@1"], {"data": "builtin:arithmetic", "evaluator": ["nll"], option: value}, kept=True
+    )
 
     with pytest.raises(InvalidField, match=says) as refused:
         evaluations_to_run(typed)

@@ -4,8 +4,8 @@ import asyncio
 import contextlib
 
 from crucible_bridge.types import Limits
-from crucible_worker.engine.bounds import WIND_UP_SECONDS, Patience, bound_of_task
-from crucible_worker.util.alarms import Alarms
+from crucible_worker.engine.bounds import WIND_UP_SECONDS, SampleTimeout, bound_of_task
+from crucible_worker.util.alarms import TimeoutQueue
 from tests import virtual_time
 from tests.tables import rows
 
@@ -35,9 +35,9 @@ def test_a_task_ends_at_its_own_time_or_before_the_deadline(
         assert left is None or reason == "SAMPLE_TIMEOUT" or bound.seconds + bound.wind_up_seconds == max(0.0, left)
 
 
-async def _lasted(requested: float | None, default: float, answers: int) -> tuple[Patience, float]:
+async def _lasted(requested: float | None, default: float, answers: int) -> tuple[SampleTimeout, float]:
     """Seconds until a block ends in which models answer so often, each time half a second after the last."""
-    loop, patience = asyncio.get_running_loop(), Patience(Alarms(), requested, default)
+    loop, patience = asyncio.get_running_loop(), SampleTimeout(TimeoutQueue(), requested, default)
     started = loop.time()
     with contextlib.suppress(TimeoutError), patience:  # `problem` says whether it came
         for _ in range(answers):
@@ -69,7 +69,7 @@ def test_answers_do_not_renew_a_time_of_the_request():
 
 async def test_an_answer_outside_of_its_sample_changes_nothing():
     """As one that comes to a group which has been given up."""
-    patience = Patience(Alarms(), None, 60.0)
+    patience = SampleTimeout(TimeoutQueue(), None, 60.0)
     patience.answered()
     with patience:
         patience.answered()

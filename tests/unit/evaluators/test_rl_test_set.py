@@ -27,7 +27,7 @@ from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.base import Outcome, SampleContext
 from crucible_worker.evaluators.environments.records import outcome_of
 from crucible_worker.evaluators.rl_test_set import RLTestSet
-from crucible_worker.inference.calls import CallGate, GatedModel
+from crucible_worker.inference.calls import RetryingModel, RetryPolicy
 from crucible_worker.testing import ScriptedModel
 from tests.unit.evaluators.environments.playing import Scripts, grouped, step
 
@@ -226,7 +226,7 @@ async def test_a_stop_sequence_may_be_required(
     sampling = dataclasses.replace(SAMPLING, stop=stop)
     for required, expected in ((False, lenient), (True, strict)):
         spec = EvaluatorSpec(kind="rl_test_set", options={**options, "require_stop_sequence_for_format": required})
-        context = SampleContext(model=GatedModel(Chat(ending), CallGate(1)), repeat=0, seed=3)
+        context = SampleContext(model=RetryingModel(Chat(ending), RetryPolicy(1)), repeat=0, seed=3)
 
         outcome = await registry.create(spec, 0, sampling).run(asked, context)
 

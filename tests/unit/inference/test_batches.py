@@ -9,7 +9,7 @@ import pytest
 from crucible_bridge.errors import BackendError, BridgeError, DeadlineExceeded
 from crucible_bridge.types import EmbeddedModel, Problem
 from crucible_worker.inference.batches import ITEMS_A_PASS, BatchBounds, ask_all, each
-from crucible_worker.inference.calls import GatedModel
+from crucible_worker.inference.calls import RetryingModel
 from crucible_worker.testing import ScriptedBackend, ScriptedModel
 
 
@@ -74,7 +74,7 @@ async def test_after_the_deadline_no_call_is_made():
     """Not even those that could start before a timer fires."""
     model, asked = ScriptedModel(), []
 
-    def asker(gated: GatedModel):
+    def asker(gated: RetryingModel):
         async def ask(index: int, question: str) -> str:
             asked.append(question)
             return question
@@ -96,7 +96,7 @@ async def test_questions_that_are_problems_are_their_own_answers():
     """Errors of the others become problems, everything at its place."""
     unread = Problem(reason="INVALID_FIELD", message="is odd")
 
-    def asker(gated: GatedModel):
+    def asker(gated: RetryingModel):
         async def ask(index: int, question: str) -> str:
             if question == "bad":
                 raise BridgeError("fails", reason="R", field=f"items[{index}]")

@@ -15,8 +15,8 @@ from crucible_worker.inference.calls import (
     MIN_RETRIES,
     MISFITS_PER_CALL,
     RETRY_SHARE,
-    CallGate,
-    GatedModel,
+    RetryingModel,
+    RetryPolicy,
 )
 from crucible_worker.testing import ScriptedModel
 from tests.tables import rows
@@ -30,7 +30,7 @@ class Backend:
     def __init__(self, failures, error=None):
         self.failures, self.calls = failures, 0
         self.error = error or BackendError("busy", retry_after=0.0)
-        self.watched: GatedModel | None = None
+        self.watched: RetryingModel | None = None
         self.counted: list[int] = []
 
     async def call(self):
@@ -45,8 +45,8 @@ class Backend:
 @pytest.mark.parametrize("failures", [0, 1, ATTEMPTS_PER_CALL - 1])
 async def test_retried_until_it_works(failures):
     """As many failures as leave one try: the answer is returned, and every try was counted before it was made."""
-    backend, gate = Backend(failures), CallGate(10)
-    model = GatedModel(ScriptedModel(), gate)
+    backend, gate = Backend(failures), RetryPolicy(10)
+    model = RetryingModel(ScriptedModel(), gate)
     backend.watched = model
     answer = await gate.call(backend.call, counter=model)
     assert answer == "answer"
@@ -57,7 +57,7 @@ async def test_tries_of_one_call_are_bounded():
     """One failure more, and the last error is raised."""
     backend = Backend(ATTEMPTS_PER_CALL)
     with pytest.raises(BackendError):
-        await CallGate(1000).call(backend.call)
+        await RetryPolicy(1000).call(backend.call)
     assert backend.calls == ATTEMPTS_PER_CALL
 
 
@@ -67,10 +67,10 @@ async def test_an_answer_that_cannot_be_used_is_repeated_once(failures: int, ans
     misfit = BackendError("no choice", reason="BACKEND_ANSWER")
     backend = Backend(failures, misfit)
     if answered:
-        assert await CallGate(1000).call(backend.call) == "answer"
+        assert await RetryPolicy(1000).call(backend.call) == "answer"
     else:
         with pytest.raises(BackendError, match="no choice"):
-            await CallGate(1000).call(backend.call)
+            await RetryPolicy(1000).call(backend.call)
     assert backend.calls == MISFITS_PER_CALL
 
     errors = [BackendError("busy", retry_after=0.0), misfit, BackendError("busy", retry_after=0.0), misfit]
@@ -79,7 +79,7 @@ async def test_an_answer_that_cannot_be_used_is_repeated_once(failures: int, ans
         raise errors.pop(0)
 
     with pytest.raises(BackendError, match="no choice"):
-        await CallGate(1000).call(mixed)
+        await RetryPolicy(1000).call(mixed)
     assert not errors
 
 
@@ -89,7 +89,7 @@ async def test_a_time_beyond_the_samples_is_reported_at_once(wait: float, left: 
     limited = BackendError("too many", reason="BACKEND_RATE_LIMITED", retry_after=wait)
     backend = Backend(1, limited)
     with pytest.raises(BackendError, match="too many; it is to be queried again in") as caught:
-        await CallGate(10).call(backend.call, seconds_left=lambda: left)
+        await RetryPolicy(10).call(backend.call, seconds_left=lambda: left)
     assert f"{wait:,.0f} s" in caught.value.message
     assert (caught.value.reason, caught.value.retryable, caught.value.retry_after) == (
         "BACKEND_RATE_LIMITED",
@@ -103,7 +103,7 @@ async def test_a_time_beyond_the_samples_is_reported_at_once(wait: float, left: 
 async def test_a_time_within_the_samples_is_waited_for(wait: float | None, left: float | None):
     """Without a time of the server, or with one that comes in time, the call is made again."""
     backend = Backend(1, BackendError("too many", reason="BACKEND_RATE_LIMITED", retry_after=wait))
-    assert await CallGate(10).call(backend.call, seconds_left=lambda: left) == "answer"
+    assert await RetryPolicy(10).call(backend.call, seconds_left=lambda: left) == "answer"
     assert backend.calls == 2
 
 
@@ -112,7 +112,7 @@ async def test_final_errors_are_not_retried():
     for error in (InvalidField("prompt", "is too long"), BackendError("broken", retryable=False)):
         backend = Backend(1, error)
         with pytest.raises(type(error)):
-            await CallGate(10).call(backend.call)
+            await RetryPolicy(10).call(backend.call)
         assert backend.calls == 1
 
 
@@ -120,14 +120,14 @@ async def test_other_exceptions_pass():
     """What is no BridgeError is nobody's to retry."""
     backend = Backend(1, ZeroDivisionError())  # pyright: ignore[reportArgumentType]
     with pytest.raises(ZeroDivisionError):
-        await CallGate(10).call(backend.call)
+        await RetryPolicy(10).call(backend.call)
     assert backend.calls == 1
 
 
 @rows("samples", [0, 1, 33, 34, 40, 1000])
 async def test_budget_of_retries(samples):
     """All calls together are retried as often as the share of the samples says, at least MIN_RETRIES times."""
-    gate, backend = CallGate(samples), Backend(10**6)
+    gate, backend = RetryPolicy(samples), Backend(10**6)
     budget, asked = max(MIN_RETRIES, int(samples * RETRY_SHARE)), 0
     while backend.calls - asked < budget:
         asked += 1
@@ -143,9 +143,9 @@ async def test_budget_of_retries(samples):
 async def test_the_budget_grows_with_the_calls_that_a_sample_takes():
     """Of samples that take ten calls each, as many may be made again as of ten times the samples with one."""
     samples, calls = 40, 10
-    gate, failing = CallGate(samples), Backend(10**6)
+    gate, failing = RetryPolicy(samples), Backend(10**6)
     for _ in range(samples):
-        model = GatedModel(ScriptedModel(), gate)
+        model = RetryingModel(ScriptedModel(), gate)
         assert model.sampling is not None
         await asyncio.gather(*(model.sampling.compute_logprobs(PROMPT) for _ in range(calls)))
 
@@ -160,7 +160,7 @@ async def test_the_budget_grows_with_the_calls_that_a_sample_takes():
 
 async def test_closed_gate_lets_nothing_through():
     """After close no call is made, neither a new one nor the next try of one that waits."""
-    gate, backend = CallGate(10), Backend(1, BackendError("busy", retry_after=0.001))
+    gate, backend = RetryPolicy(10), Backend(1, BackendError("busy", retry_after=0.001))
     retried = asyncio.create_task(gate.call(backend.call))
     while backend.calls == 0:
         await asyncio.sleep(0)
@@ -175,8 +175,8 @@ async def test_gated_model_counts_model_calls_alone():
     """Sampling, log-probabilities and forward passes count; the tokenizer passes the gate uncounted."""
     from crucible_bridge.types import Datum
 
-    gate = CallGate(10)
-    model = GatedModel(ScriptedModel(), gate)
+    gate = RetryPolicy(10)
+    model = RetryingModel(ScriptedModel(), gate)
     assert model.tokenizer is not None
     assert model.sampling is not None
     assert model.training is not None
@@ -193,9 +193,9 @@ async def test_gated_model_counts_model_calls_alone():
 
 def test_gated_model_has_the_sides_of_its_model():
     """A side that the model lacks is lacking behind the gate."""
-    model = GatedModel(ScriptedModel(trained=False, fingerprint="f"), CallGate(1))
+    model = RetryingModel(ScriptedModel(trained=False, fingerprint="f"), RetryPolicy(1))
     assert (model.training, model.fingerprint) == (None, "f")
-    assert GatedModel(ScriptedModel(sampled=False), CallGate(1)).sampling is None
+    assert RetryingModel(ScriptedModel(sampled=False), RetryPolicy(1)).sampling is None
 
 
 async def test_call_that_the_backend_cancels_by_itself_is_retried():
@@ -209,7 +209,7 @@ async def test_call_that_the_backend_cancels_by_itself_is_retried():
             raise asyncio.CancelledError
         return "answer"
 
-    assert await CallGate(samples=100).call(cancelled_once) == "answer"
+    assert await RetryPolicy(samples=100).call(cancelled_once) == "answer"
     assert tries == 2
 
 
@@ -224,7 +224,7 @@ async def test_call_that_is_cancelled_from_outside_ends():
         waiting.set()
         await asyncio.Event().wait()
 
-    task = asyncio.create_task(CallGate(samples=100).call(never))
+    task = asyncio.create_task(RetryPolicy(samples=100).call(never))
     await waiting.wait()
     task.cancel()
 
@@ -268,7 +268,7 @@ class Mute(Model):
 async def test_likeliest_tokens_pass_the_gate(kind):
     """Whatever else a client can do: counted and retried; one that does not tell them does not behind the gate."""
     model = kind(fault=lambda call: BackendError("busy", retry_after=0.0) if call.index == 0 else None)
-    gated = GatedModel(model, CallGate(10))
+    gated = RetryingModel(model, RetryPolicy(10))
 
     assert gated.capabilities == model.capabilities
     assert (Capability.TARGETS in gated.capabilities) is (kind is Targets)
@@ -278,7 +278,7 @@ async def test_likeliest_tokens_pass_the_gate(kind):
 
     assert (len(found), gated.calls) == (2, 2)
     with pytest.raises(FailedPrecondition, match=r"^model does not answer compute_argmax; it answers sample$"):
-        await GatedModel(Mute(), CallGate(10)).compute_argmax(PROMPT)
+        await RetryingModel(Mute(), RetryPolicy(10)).compute_argmax(PROMPT)
 
 
 class Improbable(ScriptedModel):
@@ -334,18 +334,18 @@ class Improbable(ScriptedModel):
 async def test_no_log_probability_is_above_zero(call):
     """Of any backend, in the answer to any question: refused once and with its reason; rounding and NaN are kept."""
     for value in (0.0011, 0.5, math.inf):
-        gated = GatedModel(Improbable(value), CallGate(10))
+        gated = RetryingModel(Improbable(value), RetryPolicy(10))
         with pytest.raises(BackendError, match="above 0") as caught:
             await call(gated)
         assert (caught.value.reason, caught.value.retryable, gated.calls) == ("IMPOSSIBLE_LOGPROBS", False, 1)
     for value in (0.0009, 0.0, -math.inf, math.nan):
-        await call(GatedModel(Improbable(value), CallGate(10)))
+        await call(RetryingModel(Improbable(value), RetryPolicy(10)))
 
 
 async def test_continuations_pass_the_gate():
     """Of a client that takes them at once: counted and retried as other calls are."""
     model = Continuations(fault=lambda call: BackendError("busy", retry_after=0.0) if call.index == 0 else None)
-    gated = GatedModel(model, CallGate(10))
+    gated = RetryingModel(model, RetryPolicy(10))
 
     assert Capability.CONTINUATIONS in gated.capabilities
     found = await gated.compute_continuation_logprobs(PROMPT, [[2]])
@@ -355,8 +355,8 @@ async def test_continuations_pass_the_gate():
 
 def test_a_context_is_known_behind_the_gate():
     """Where the model knows it."""
-    assert GatedModel(ScriptedModel(context_length=9), CallGate(1)).context_length == 9
-    assert GatedModel(ScriptedModel(), CallGate(1)).context_length is None
+    assert RetryingModel(ScriptedModel(context_length=9), RetryPolicy(1)).context_length == 9
+    assert RetryingModel(ScriptedModel(), RetryPolicy(1)).context_length is None
 
 
 class Windows(ScriptedModel):
@@ -369,7 +369,7 @@ class Windows(ScriptedModel):
 async def test_windows_pass_the_gate():
     """Counted and retried as forward passes are; of a model that does not take them together they are some."""
     model = Windows(fault=lambda call: BackendError("busy", retry_after=0.0) if call.index == 0 else None)
-    gated, plain = (GatedModel(each, CallGate(10)) for each in (model, ScriptedModel()))
+    gated, plain = (RetryingModel(each, RetryPolicy(10)) for each in (model, ScriptedModel()))
     datum = Datum(model_input=PROMPT, loss_fn_inputs={"target_tokens": np.array([2, 3])})
 
     assert Capability.PARTS in gated.capabilities
@@ -417,7 +417,7 @@ COUNTED = [
 async def test_what_a_call_took_is_counted(kind, call, tokens):
     """Of every kind of call, once it is answered; a failed try costs nothing."""
     model = kind(fault=lambda call: BackendError("busy", retry_after=0.0) if call.index == 0 else None)
-    gated = GatedModel(model, CallGate(10))
+    gated = RetryingModel(model, RetryPolicy(10))
     assert gated.meter.usage is None
     await call(gated)
     assert gated.meter.usage == Usage(prompt_tokens=tokens[0], output_tokens=tokens[1], calls=1)
@@ -444,7 +444,7 @@ async def test_what_cannot_be_counted_is_not_reported(prompt, words, usage):
     """Images that do not say their tokens, and words of an answer whose tokens nobody tells."""
     model = Sees()
     model.words = words
-    gated = GatedModel(model, CallGate(10))
+    gated = RetryingModel(model, RetryPolicy(10))
     assert gated.sampling is not None
     await gated.sampling.sample(prompt, PARAMS)
     assert gated.meter.usage == usage
@@ -460,7 +460,7 @@ class Metered(ScriptedModel):
 
 async def test_a_model_that_tells_what_it_took_is_not_counted_again():
     """Its own word counts, and once the meter is closed nothing does."""
-    gated = GatedModel(Metered(), CallGate(10))
+    gated = RetryingModel(Metered(), RetryPolicy(10))
     assert gated.sampling is not None
     await gated.sampling.compute_logprobs(PROMPT)
     whole = Usage(prompt_tokens=100, cached_prompt_tokens=50, reasoning_tokens=5, output_tokens=10, calls=1)

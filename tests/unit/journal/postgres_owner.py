@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[3]))
 from crucible_bridge.codec.events import event_to_record
 from crucible_worker.history import lifecycle
 from crucible_worker.journal import Journal, JournalUnavailable
-from crucible_worker.journal.owned import OwnersJournal
+from crucible_worker.journal.owned import FencedJournal
 from tests.unit.journal.journals import claim
 
 
@@ -21,7 +21,7 @@ async def main(url, state_dir):
     journal = await Journal.open(Path(state_dir), event_to_record, url=url)
     owners = journal.owners("owners")
     row = (await claim(journal, owners)).row
-    owned = OwnersJournal(journal, owners, row.number)
+    owned = FencedJournal(journal, owners, row.number)
     print("owns", flush=True)
     try:
         while True:

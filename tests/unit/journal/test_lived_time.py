@@ -10,7 +10,7 @@ from crucible_bridge.types import EvaluationState, Problem
 from crucible_worker.history import lifecycle, retention
 from crucible_worker.history.retention import Retention
 from crucible_worker.journal import Transaction, lived_time, queries
-from crucible_worker.journal.lived_time import READING_SECONDS, LivedTime
+from crucible_worker.journal.lived_time import READING_SECONDS, UptimeClock
 from tests.unit.journal.journals import claim
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 24 * 3600.0
@@ -64,21 +64,21 @@ async def live(journal, clocks, seconds, *lives, pause=HOUR):
 
 async def test_time_is_counted_once_however_many_workers_ran(journal, clocks):
     """Workers that run at once add what one of them does; the time in which none ran does not count."""
-    one = LivedTime()
+    one = UptimeClock()
     await live(journal, clocks, 10 * MINUTE, one)
-    other = LivedTime()
+    other = UptimeClock()
     await live(journal, clocks, 10 * MINUTE, one, other)
     assert await counted(journal) == 20 * MINUTE
     await live(journal, clocks, 10 * MINUTE, other)
     assert await counted(journal) == 30 * MINUTE
     clocks.pass_by(DAY)
-    await live(journal, clocks, 5 * MINUTE, LivedTime())
+    await live(journal, clocks, 5 * MINUTE, UptimeClock())
     assert await counted(journal) == 35 * MINUTE
 
 
 async def test_time_before_the_first_beat_of_a_worker_counts_from_its_start(journal, clocks):
     """A worker that could not write for an hour has lived through it, as far as no other has counted it."""
-    one, other = LivedTime(), LivedTime()
+    one, other = UptimeClock(), UptimeClock()
     clocks.pass_by(20 * MINUTE)
     await journal.submit(one.beat)
     clocks.pass_by(40 * MINUTE)
@@ -88,7 +88,7 @@ async def test_time_before_the_first_beat_of_a_worker_counts_from_its_start(jour
 
 async def test_a_beat_that_is_not_written_counts_with_the_next_one(journal, clocks):
     """Nothing is counted before its commit, and nothing is lost by a transaction that fails."""
-    life = LivedTime()
+    life = UptimeClock()
     clocks.pass_by(10 * MINUTE)
 
     def fails(transaction: Transaction) -> None:
@@ -105,9 +105,9 @@ async def test_a_beat_that_is_not_written_counts_with_the_next_one(journal, cloc
 @pytest.mark.parametrize("monotonic", [0.0, 500.0, 1000.0 + 10 * MINUTE, 10**9])
 async def test_a_machine_that_starts_again_counts_on(journal, clocks, monotonic):
     """The monotonic clock begins anew, at whatever it likes: no time is lost, and none is invented."""
-    await live(journal, clocks, 10 * MINUTE, LivedTime())
+    await live(journal, clocks, 10 * MINUTE, UptimeClock())
     clocks.monotonic = monotonic
-    await live(journal, clocks, 10 * MINUTE, LivedTime())
+    await live(journal, clocks, 10 * MINUTE, UptimeClock())
     assert await counted(journal) == 20 * MINUTE
 
 
@@ -131,7 +131,7 @@ async def test_what_is_too_old_goes_when_it_was_so_for_the_grace(journal, locks,
     """Beyond the limit, for less than the grace in lived_time time: it stays. For longer: it goes."""
     await ended(journal, locks)
     clocks.pass_by(KEEP.evaluation_seconds)
-    await live(journal, clocks, beyond, LivedTime(), pause=MINUTE)
+    await live(journal, clocks, beyond, UptimeClock(), pause=MINUTE)
     assert await states(journal, locks) == left
 
 
@@ -141,9 +141,9 @@ async def test_time_without_a_worker_is_no_grace(journal, locks, clocks):
     row = (await claim(journal, locks, "interrupted")).row
     await journal.submit(lambda t: lifecycle.interrupt(t, locks, row, 0, "drain"))
     for days in (40, 400):
-        await live(journal, clocks, 2 * HOUR, LivedTime())
+        await live(journal, clocks, 2 * HOUR, UptimeClock())
         clocks.pass_by(days * DAY)
-        life = LivedTime()
+        life = UptimeClock()
         await journal.submit(life.beat)
         assert await states(journal, locks) == {"e": "failed", "interrupted": "interrupted"}
     await live(journal, clocks, GRACE, life)
@@ -155,11 +155,11 @@ async def test_time_without_a_worker_is_no_grace(journal, locks, clocks):
 @pytest.mark.parametrize("wrong_for", [MINUTE, 12 * HOUR, GRACE - MINUTE])
 async def test_a_clock_that_is_ahead_for_less_than_the_grace_removes_nothing(journal, locks, clocks, wrong_for):
     """Whatever the clock says meanwhile and later, as long as it is right again."""
-    life = LivedTime()
+    life = UptimeClock()
     await live(journal, clocks, 2 * DAY, life)
     await ended(journal, locks)
     clocks.unix += 31 * DAY
-    life = LivedTime()
+    life = UptimeClock()
     await live(journal, clocks, wrong_for, life)
     assert await states(journal, locks) == {"e": "failed"}
     await ended(journal, locks, "ahead")
@@ -173,7 +173,7 @@ async def test_a_clock_that_is_ahead_for_less_than_the_grace_removes_nothing(jou
 async def test_one_worker_that_is_right_keeps_what_others_hold_for_old(journal, locks, clocks):
     """Of workers that read different clocks at the same time, the earliest reading counts."""
     await ended(journal, locks)
-    right, ahead = LivedTime(), LivedTime()
+    right, ahead = UptimeClock(), UptimeClock()
     for _ in range(int(2 * GRACE // HOUR)):
         clocks.pass_by(HOUR)
         clocks.unix += 31 * DAY
@@ -186,9 +186,9 @@ async def test_one_worker_that_is_right_keeps_what_others_hold_for_old(journal, 
 
 async def test_readings_are_bounded(journal, locks, clocks):
     """The journal keeps no more readings than the grace has minutes, however long workers run."""
-    life = LivedTime()
+    life = UptimeClock()
     for _ in range(3):
-        await live(journal, clocks, GRACE, life, LivedTime(), pause=MINUTE / 2)
+        await live(journal, clocks, GRACE, life, UptimeClock(), pause=MINUTE / 2)
         await states(journal, locks)
     (count,) = await journal.read(lambda c: c.execute("SELECT COUNT(*) FROM clock_readings").fetchone())
     assert GRACE / READING_SECONDS / 2 < count <= GRACE / READING_SECONDS + 2

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from crucible_worker.journal import JournalUnavailable, OwnershipLost, Transaction
-from crucible_worker.journal.owned import OwnersJournal
+from crucible_worker.journal.owned import FencedJournal
 from crucible_worker.journal.owners import OwnerLocks
 from tests.unit.journal.journals import event, open_journal
 
@@ -180,12 +180,12 @@ async def test_the_owner_before_writes_nothing_where_locks_do_not_exclude(tmp_pa
 
         with pytest.raises(ValueError, match="undone"):
             await journal.submit(undone)
-        await OwnersJournal(journal, one, 1).submit(lambda transaction: transaction.append(0, [event()]))
+        await FencedJournal(journal, one, 1).submit(lambda transaction: transaction.append(0, [event()]))
 
         assert await journal.submit(lambda transaction: other.acquire(1, transaction))
         with pytest.raises(OwnershipLost):
-            await OwnersJournal(journal, one, 1).submit(lambda transaction: transaction.append(0, [event()]))
-        await OwnersJournal(journal, other, 1).submit(lambda transaction: transaction.append(0, [event()]))
+            await FencedJournal(journal, one, 1).submit(lambda transaction: transaction.append(0, [event()]))
+        await FencedJournal(journal, other, 1).submit(lambda transaction: transaction.append(0, [event()]))
         assert journal.last_sequence() == 2
         for locks in (one, other):
             locks.close()

@@ -27,7 +27,7 @@ from crucible_bridge.types import EvaluationState
 from crucible_worker.history import lifecycle
 from crucible_worker.history.resumptions import waiting_text
 from crucible_worker.journal import queries
-from crucible_worker.journal.owned import OwnersJournal
+from crucible_worker.journal.owned import FencedJournal
 from crucible_worker.journal.postgres import connections, looking, store
 from crucible_worker.journal.postgres.dialect import SqlTranslator
 from crucible_worker.journal.postgres.store import PostgresWriting, WorkerSession, without_password
@@ -234,7 +234,7 @@ async def test_work_goes_on_after_a_restart_of_the_database(tmp_path, how):
         url = server.new_database()
         async with two_workers(url, tmp_path) as ((one, mine), (two, others)):
             row = (await claim(one, mine)).row
-            owned = OwnersJournal(one, mine, row.number)
+            owned = FencedJournal(one, mine, row.number)
 
             def write(number):
                 return owned.submit(lambda transaction: lifecycle.append(transaction, number, [event()]))

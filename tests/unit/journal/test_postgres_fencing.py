@@ -12,7 +12,7 @@ pytest.importorskip("psycopg", reason=needs.MISSING["psycopg"])
 
 from crucible_worker.journal import OwnershipLost
 from crucible_worker.journal.follows import CheckpointState
-from crucible_worker.journal.owned import OwnersJournal
+from crucible_worker.journal.owned import FencedJournal
 from crucible_worker.planning.follow_records import FollowRecords
 from tests.unit.journal.journals import open_journal
 from tests.unit.journal.test_follows import CHECKPOINT, FOUND, WANTED
@@ -67,7 +67,7 @@ async def test_a_lost_owner_is_refused_until_it_owns_again(journals):
     """`confirm` and `submit` of what an owner writes refuse together."""
     one, two = journals
     mine, others = one.owners("follows"), two.owners("follows")
-    owned = OwnersJournal(one, mine, 7)
+    owned = FencedJournal(one, mine, 7)
     with pytest.raises(OwnershipLost):
         await owned.confirm()
     assert await mine.take(7)

@@ -9,7 +9,7 @@ import pytest
 from crucible_bridge.errors import Cancelled, FailedPrecondition, InvalidField
 from crucible_bridge.types import ChatMessage, Conversation, Datum, ModelInput, SampledSequence, SamplingParams
 from crucible_worker.backends.base import Capability, Model, Rendered
-from crucible_worker.inference.calls import CallGate, GatedModel
+from crucible_worker.inference.calls import RetryingModel, RetryPolicy
 from crucible_worker.rendering import ask, finished, sample_answers
 from crucible_worker.rendering.role_colon import STOP
 from crucible_worker.testing import ScriptedModel
@@ -46,7 +46,7 @@ class WordyModel(Model):
 async def test_words_go_to_who_takes_them(gated):
     """Text and conversations are left to the server, tokens are sent as they are; behind the gate as before it."""
     wordy = WordyModel()
-    model = GatedModel(wordy, CallGate(10)) if gated else wordy
+    model = RetryingModel(wordy, RetryPolicy(10)) if gated else wordy
     datum = Datum(model_input=[1, 2], loss_fn_inputs={"target_tokens": np.array([2, 3])})
     tokens = ModelInput.of([7])
     answers = [await sample_answers(model, input, PARAMS, 2) for input in ("hi", CONVERSATION, datum, tokens)]
@@ -81,8 +81,8 @@ async def test_a_long_answer_of_tags_alone_does_not_hold_the_event_loop():
 
 async def test_calls_in_words_pass_the_gate():
     """They are counted, and none is made once the evaluation has ended."""
-    wordy, gate = WordyModel(), CallGate(10)
-    model = GatedModel(wordy, gate)
+    wordy, gate = WordyModel(), RetryPolicy(10)
+    model = RetryingModel(wordy, gate)
     await sample_answers(model, "hi", PARAMS)
     assert model.calls == 1
     gate.close()
@@ -119,7 +119,7 @@ async def test_a_model_that_generates_nothing_is_refused():
 async def test_renderers_in_words(gated, renderer, input, asked, stop):
     """The template is the server's; what is rendered here is text to go on from, ended by its stop sequences."""
     wordy = WordyModel()
-    model = GatedModel(wordy, CallGate(10)) if gated else wordy
+    model = RetryingModel(wordy, RetryPolicy(10)) if gated else wordy
 
     await sample_answers(model, input, PARAMS, renderer=renderer)
 
@@ -200,7 +200,7 @@ async def test_the_same_text_is_the_same_answer_of_every_backend(text):
             (in_tokens, "auto"),
             (in_words, "auto"),
             (in_words, "raw"),
-            (GatedModel(in_tokens, CallGate(10)), "auto"),
+            (RetryingModel(in_tokens, RetryPolicy(10)), "auto"),
         )
     ]
 
@@ -241,7 +241,7 @@ async def test_stop_sequences_come_behind_those_of_the_request(given, sent, text
 async def test_a_tokenizer_that_is_not_at_hand_takes_no_cookbook_renderer():
     """A model may have one that answers by itself alone."""
     with pytest.raises(FailedPrecondition) as caught:
-        await sample_answers(GatedModel(ScriptedModel(), CallGate(10)), "hi", PARAMS, renderer="tinker:qwen3")
+        await sample_answers(RetryingModel(ScriptedModel(), RetryPolicy(10)), "hi", PARAMS, renderer="tinker:qwen3")
     assert caught.value.reason == "NO_COOKBOOK_TOKENIZER"
 
 
@@ -255,7 +255,7 @@ class RenderingModel(ScriptedModel):
 
 async def test_cookbook_renderers_pass_the_gate():
     """Behind the gate a tokenizer can do what it could before; its renderings are not counted as calls."""
-    model = GatedModel(RenderingModel(), CallGate(10))
+    model = RetryingModel(RenderingModel(), RetryPolicy(10))
 
     (answer,) = await sample_answers(model, CONVERSATION, SamplingParams(max_tokens=99), renderer="tinker:qwen3")
 

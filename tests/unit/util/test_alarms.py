@@ -9,18 +9,18 @@ from typing import Any
 
 import pytest
 
-from crucible_worker.util.alarms import Alarms, TimeBound
+from crucible_worker.util.alarms import Timeout, TimeoutQueue
 
 SHORT = 0.01
 
 
-async def _bounded(bound: TimeBound, work: Awaitable[Any] | None = None) -> Any:
+async def _bounded(bound: Timeout, work: Awaitable[Any] | None = None) -> Any:
     """Wait within a bound: for work, or for nothing that ever comes."""
     with bound:
         return await (work or asyncio.get_running_loop().create_future())
 
 
-async def _begun(bound: TimeBound, work: Awaitable[Any] | None = None) -> asyncio.Task[Any]:
+async def _begun(bound: Timeout, work: Awaitable[Any] | None = None) -> asyncio.Task[Any]:
     task = asyncio.create_task(_bounded(bound, work))
     await asyncio.sleep(0)
     return task
@@ -41,7 +41,7 @@ def _timers(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 async def test_many_blocks_have_one_timer(monkeypatch: pytest.MonkeyPatch):
     """One timer is set, whether blocks run one after the other or all at once; what has ended is forgotten."""
-    alarms, timers = Alarms(), _timers(monkeypatch)
+    alarms, timers = TimeoutQueue(), _timers(monkeypatch)
     for _ in range(30):
         tasks = [await _begun(alarms.within(60 + number), asyncio.sleep(0, number)) for number in range(10)]
         assert await asyncio.gather(*tasks) == list(range(10))
@@ -52,7 +52,7 @@ async def test_many_blocks_have_one_timer(monkeypatch: pytest.MonkeyPatch):
 
 async def test_every_block_ends_at_its_own_time():
     """In the order of their times, however they began; none early, and those without a time not at all."""
-    alarms, loop, ended = Alarms(), asyncio.get_running_loop(), []
+    alarms, loop, ended = TimeoutQueue(), asyncio.get_running_loop(), []
     times = [SHORT * number for number in range(20)]
     random.Random(7).shuffle(times)
 
@@ -75,7 +75,7 @@ async def test_every_block_ends_at_its_own_time():
 
 async def test_a_block_may_be_put_off_or_ended_earlier():
     """A later time is kept, and an earlier one, and one where there was none."""
-    alarms, loop = Alarms(), asyncio.get_running_loop()
+    alarms, loop = TimeoutQueue(), asyncio.get_running_loop()
     began = loop.time()
     bounds = [alarms.within(SHORT), alarms.within(60), alarms.within(None), alarms.within(SHORT)]
     later, earlier, given, never = [await _begun(bound) for bound in bounds]
@@ -96,7 +96,7 @@ async def test_a_block_may_be_put_off_or_ended_earlier():
 
 async def test_a_block_that_ended_is_not_ended_again():
     """What its task does afterwards is not cancelled."""
-    alarms = Alarms()
+    alarms = TimeoutQueue()
 
     async def run() -> str:
         with alarms.within(SHORT):
@@ -110,7 +110,7 @@ async def test_a_block_that_ended_is_not_ended_again():
 
 async def test_a_block_that_another_cancels_is_cancelled():
     """Also where its time runs out in the same moment, and the cancel is heard after that."""
-    alarms, loop = Alarms(), asyncio.get_running_loop()
+    alarms, loop = TimeoutQueue(), asyncio.get_running_loop()
     alone = await _begun(alarms.within(60))
     alone.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -127,7 +127,7 @@ async def test_a_block_that_another_cancels_is_cancelled():
 
 async def test_blocks_may_lie_in_one_another():
     """Each has its own time: the inner one ends alone, the outer one ends both."""
-    alarms = Alarms()
+    alarms = TimeoutQueue()
 
     async def run(outer_seconds: float, inner_seconds: float) -> str:
         outer, inner = alarms.within(outer_seconds), alarms.within(inner_seconds)
@@ -149,7 +149,7 @@ async def test_blocks_may_lie_in_one_another():
 
 async def test_an_error_of_a_block_whose_time_is_over_stays_that_error():
     """As with `asyncio.timeout`; that its time was over can still be read."""
-    bound = Alarms().within(SHORT)
+    bound = TimeoutQueue().within(SHORT)
 
     async def run() -> None:
         with bound:
@@ -165,8 +165,8 @@ async def test_an_error_of_a_block_whose_time_is_over_stays_that_error():
 
 async def test_closed_alarms_end_nothing(monkeypatch: pytest.MonkeyPatch):
     """And leave no timer behind."""
-    alarms, timers = Alarms(), _timers(monkeypatch)
-    waiting, short = await _begun(alarms.within(SHORT)), await _begun(Alarms().within(2 * SHORT))
+    alarms, timers = TimeoutQueue(), _timers(monkeypatch)
+    waiting, short = await _begun(alarms.within(SHORT)), await _begun(TimeoutQueue().within(2 * SHORT))
     alarms.close()
     await asyncio.wait([short])
 
@@ -179,7 +179,7 @@ async def test_closed_alarms_end_nothing(monkeypatch: pytest.MonkeyPatch):
 
 async def test_no_time_passes_while_it_is_frozen() -> None:
     """Blocks that began before or meanwhile end later by as long as that; one that is over stays over."""
-    alarms, loop = Alarms(), asyncio.get_running_loop()
+    alarms, loop = TimeoutQueue(), asyncio.get_running_loop()
     over = await _begun(alarms.within(SHORT))
     with pytest.raises(TimeoutError):
         await over

@@ -10,7 +10,7 @@ import structlog
 from structlog.testing import LogCapture
 
 from crucible_bridge.reasons import Reason
-from crucible_worker.util.faults import MAX_FAILURES, Failures, logged, shortage
+from crucible_worker.util.faults import MAX_FAILURES, ErrorReporter, logged, shortage
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def _raised(error: type[Exception], *, elsewhere: bool = False) -> Exception:
 def test_equal_failures_have_one_traceback_and_are_counted(log: tuple[Any, list[Any]]) -> None:
     """Of 815 samples: one line with the traceback, and one each at the 10th and the 100th; all have one id."""
     logger, lines = log
-    failures = Failures()
+    failures = ErrorReporter()
 
     ids = {failures.logged(logger, "sample_failed", _raised(ValueError), sample_id=str(n)) for n in range(815)}
 
@@ -45,7 +45,7 @@ def test_equal_failures_have_one_traceback_and_are_counted(log: tuple[Any, list[
 def test_failures_of_another_class_or_line_have_their_own(log: tuple[Any, list[Any]]) -> None:
     """Otherwise the id in a message would lead to the traceback of another failure."""
     logger, lines = log
-    failures = Failures()
+    failures = ErrorReporter()
     raised = [_raised(ValueError), _raised(KeyError), _raised(ValueError, elsewhere=True), _raised(ValueError)]
 
     ids = [failures.logged(logger, "sample_failed", error) for error in raised]
@@ -57,7 +57,7 @@ def test_failures_of_another_class_or_line_have_their_own(log: tuple[Any, list[A
 def test_failures_without_an_exception_are_equal_by_their_facts(log: tuple[Any, list[Any]]) -> None:
     """A result that is none has no traceback; its text says what it is."""
     logger, lines = log
-    failures = Failures()
+    failures = ErrorReporter()
 
     for what in ("gave a dict", "gave a dict", "gave a list"):
         failures.logged(logger, "evaluator_failed", None, what=what)
@@ -68,7 +68,7 @@ def test_failures_without_an_exception_are_equal_by_their_facts(log: tuple[Any, 
 def test_what_is_kept_is_bounded(log: tuple[Any, list[Any]]) -> None:
     """Beyond the bound all further failures count as one."""
     logger, lines = log
-    failures = Failures()
+    failures = ErrorReporter()
 
     for number in range(MAX_FAILURES + 5):
         failures.logged(logger, "evaluator_failed", None, what=f"gave {number}")

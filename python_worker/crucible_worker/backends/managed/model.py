@@ -19,7 +19,7 @@ __all__ = ["ManagedModel"]
 T = TypeVar("T")
 
 
-class Seat:
+class ModelHandle:
     """The connection to a deployment for one checkpoint: each request is sent while that is served."""
 
     def __init__(self, deployment: Deployment, target: Target) -> None:
@@ -60,7 +60,7 @@ class ManagedModel(RemoteModel):
     def __init__(self, deployment: Deployment, target: Target) -> None:
         self._deployment = deployment
         self._target = target
-        super().__init__(Seat(deployment, target), deployment.program.name_of(target.adapter_name))
+        super().__init__(ModelHandle(deployment, target), deployment.program.name_of(target.adapter_name))
         self._changes = 0
 
     def _identity(self, asked: str) -> str:

@@ -24,7 +24,7 @@ from crucible_worker.backends.openai.dialects import Dialects
 from crucible_worker.backends.openai.documents import apart
 from crucible_worker.backends.openai.failures import final
 from crucible_worker.backends.openai.scoring import BYTES_TO_READ, Scorer
-from crucible_worker.backends.openai.served import PROBE_PARAMS, PROBE_TEXT, PROGRAMS, REFUSALS, ProbeForm, Served
+from crucible_worker.backends.openai.served import PROBE_PARAMS, PROBE_TEXT, PROGRAMS, REFUSALS, ProbeForm, ServerFacts
 from crucible_worker.backends.openai.servers import AUTO, CHAT_TEMPLATE, RAW, OpenAIServer
 from crucible_worker.backends.openai.weights import (
     LogprobsOfProbe,
@@ -83,7 +83,7 @@ class RemoteModel(Model):
         self._name = name
         self._scorer = Scorer(self._server.name, name, self._scored)
         self._meter: Meter | None = None
-        self._served = Served(self._server.name, name)
+        self._served = ServerFacts(self._server.name, name)
         self._measured: Mapping[str, LogprobsOfProbe] | None = None
         self.renderer = RAW if self._server.renderer == RAW else CHAT_TEMPLATE
         """How an evaluator's text is sent if its option is `auto`: as the server's settings say, else as a chat."""

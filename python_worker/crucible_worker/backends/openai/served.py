@@ -32,7 +32,7 @@ __all__ = [
     "Listed",
     "Look",
     "ProbeForm",
-    "Served",
+    "ServerFacts",
     "listed_of",
 ]
 
@@ -101,7 +101,7 @@ class _Probed:
     problem: Problem | None = None
 
 
-class Served:
+class ServerFacts:
     """What is known of the server of one evaluation's model.
 
     Args:

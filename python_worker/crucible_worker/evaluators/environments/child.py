@@ -20,8 +20,8 @@ from crucible_worker.children.process import ending_of
 from crucible_worker.evaluators.answering import Answer
 from crucible_worker.evaluators.base import Outcome
 from crucible_worker.evaluators.environments import wire
-from crucible_worker.evaluators.environments.episode import Asks
-from crucible_worker.evaluators.environments.group import Course, Tolerance
+from crucible_worker.evaluators.environments.episode import EpisodeCalls
+from crucible_worker.evaluators.environments.group import FailurePolicy, GroupState
 from crucible_worker.evaluators.environments.own_loop import CLEANUP_SECONDS, SETTLE_SECONDS
 
 __all__ = ["EnvironmentChild", "GroupLost", "GroupOrder", "GroupReply", "ended"]
@@ -52,7 +52,7 @@ class GroupOrder:
     """Options of the environment."""
     size: int
     """Rollouts that the request wants."""
-    tolerance: Tolerance
+    tolerance: FailurePolicy
     """How failed rollouts are handled."""
     seed: int
     """Seed of the whole group."""
@@ -82,14 +82,14 @@ class EnvironmentChild:
         """Whether it can make another group."""
         self.used = False
         """Whether it made another group before the current one."""
-        self.course: Course | None = None
+        self.course: GroupState | None = None
         """The last progress that it sent of its group; None before the group begins."""
         self._channel, self._fork = channel, fork
         # Its messages so far are still read; other processes with its end of the socket are not waited for.
         fork.ended.add_done_callback(lambda _: channel.end_input())
         self._result: asyncio.Future[GroupReply] = asyncio.get_running_loop().create_future()
         self._over = asyncio.Event()
-        self._asker: Asks
+        self._asker: EpisodeCalls
         self._answering: set[asyncio.Task[None]] = set()
         self._listening = asyncio.create_task(self._listen())
 
@@ -98,7 +98,7 @@ class EnvironmentChild:
         """The process at the other end of a fork's socket."""
         return cls(await Channel.over(fork.end), fork)
 
-    def begin(self, order: GroupOrder, course: Course | None, asker: Asks) -> asyncio.Future[GroupReply]:
+    def begin(self, order: GroupOrder, course: GroupState | None, asker: EpisodeCalls) -> asyncio.Future[GroupReply]:
         """Let it make a group."""
         self.course, self._asker = None, asker
         self._result = asyncio.get_running_loop().create_future()

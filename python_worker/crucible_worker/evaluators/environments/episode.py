@@ -30,8 +30,8 @@ __all__ = [
     "MAX_NAME_CHARS",
     "TRUNCATIONS",
     "Asker",
-    "Asks",
     "EnvironmentCaller",
+    "EpisodeCalls",
     "Shown",
     "called_here",
     "finite",
@@ -106,7 +106,7 @@ class Asker:
         return _ended_at(answer, ids) if ids else answer
 
 
-class Asks(Protocol):
+class EpisodeCalls(Protocol):
     """Queries the model in an episode."""
 
     @property
@@ -131,7 +131,7 @@ async def called_here(function: Callable[..., Any], /, *args: Any, **options: An
 
 
 async def play(
-    env: Env, call: EnvironmentCaller, asker: Asks, *, seed: Callable[[int], int], max_turns: int
+    env: Env, call: EnvironmentCaller, asker: EpisodeCalls, *, seed: Callable[[int], int], max_turns: int
 ) -> Rollout:
     """Let a model act in an environment.
 

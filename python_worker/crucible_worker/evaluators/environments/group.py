@@ -25,8 +25,8 @@ from crucible_bridge.types import Problem, Verdict
 from crucible_worker.evaluators.environments.base import Env, GroupBuilder, Rollout
 from crucible_worker.evaluators.environments.episode import (
     MAX_NAME_CHARS,
-    Asks,
     EnvironmentCaller,
+    EpisodeCalls,
     finite,
     numbers_of,
     play,
@@ -38,11 +38,11 @@ __all__ = [
     "MAX_GROUP_SIZE",
     "MAX_TAGS",
     "VIABLE_SHARE",
-    "Course",
     "Failure",
+    "FailurePolicy",
     "Group",
+    "GroupState",
     "Strategy",
-    "Tolerance",
     "Ungraded",
     "run",
 ]
@@ -77,7 +77,7 @@ class Ungraded(Exception):
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Tolerance:
+class FailurePolicy:
     """How failures are tolerated."""
 
     strategy: Strategy
@@ -123,7 +123,7 @@ class Group:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Course:
+class GroupState:
     """The state of a group when a round of its rollouts begins, or after the last round."""
 
     size: int = 0
@@ -139,7 +139,7 @@ class Course:
     failures: Mapping[str, int] = dataclasses.field(default_factory=dict)
     """Rollouts that failed before this round, by kind."""
 
-    def after(self, failed: Mapping[int, Failure], tolerance: Tolerance) -> Course | Failure | None:
+    def after(self, failed: Mapping[int, Failure], tolerance: FailurePolicy) -> GroupState | Failure | None:
         """What follows a round in which these rollouts failed.
 
         Returns:
@@ -152,7 +152,7 @@ class Course:
             return _of_group(failed, len(stand), self.size, floor) if len(stand) < floor else None
         counted = collections.Counter(self.failures)
         counted.update(failure.kind for failure in failed.values())
-        return Course(
+        return GroupState(
             size=self.size,
             alive=tuple(sorted({*stand, *todo})),
             todo=tuple(todo),
@@ -161,13 +161,13 @@ class Course:
             failures=counted,
         )
 
-    def lost(self, why: Failure, tolerance: Tolerance) -> Course | Group:
+    def lost(self, why: Failure, tolerance: FailurePolicy) -> GroupState | Group:
         """What follows if the process of the group is lost: within a round, successful rollouts fail as well."""
         if not self.todo:
             return self.of(why)
         failed = dict.fromkeys(self.alive, why)
         following = self.after(failed, tolerance)
-        if isinstance(following, Course):
+        if isinstance(following, GroupState):
             return following
         counted = collections.Counter(self.failures)
         counted[why.kind] += len(failed)
@@ -181,13 +181,13 @@ class Course:
 async def run(
     make: Callable[[], GroupBuilder],
     call: EnvironmentCaller,
-    asker: Asks,
-    tolerance: Tolerance,
+    asker: EpisodeCalls,
+    tolerance: FailurePolicy,
     *,
     seed: int,
     max_turns: int,
-    course: Course | None = None,
-    tell: Callable[[Course], None] = lambda course: None,
+    course: GroupState | None = None,
+    tell: Callable[[GroupState], None] = lambda course: None,
 ) -> Group:
     """Make the rollouts of one problem.
 
@@ -204,7 +204,7 @@ async def run(
     Raises:
         Cancelled: the evaluation has ended.
     """
-    begun = Course(retries=tolerance.max_retries) if course is None else course
+    begun = GroupState(retries=tolerance.max_retries) if course is None else course
     failures = collections.Counter(begun.failures)
     try:
         builder: GroupBuilder = await call(make)
@@ -222,18 +222,18 @@ async def run(
 
 async def _played(
     builder: GroupBuilder,
-    course: Course,
+    course: GroupState,
     call: EnvironmentCaller,
-    asker: Asks,
-    tolerance: Tolerance,
+    asker: EpisodeCalls,
+    tolerance: FailurePolicy,
     failures: collections.Counter[str],
     seed: int,
     max_turns: int,
-    tell: Callable[[Course], None],
+    tell: Callable[[GroupState], None],
 ) -> tuple[list[Rollout] | Failure, list[Env]]:
     current, stand = dict[int, Env](), dict[int, Rollout]()
-    following: Course | Failure | None = course
-    while isinstance(following, Course):
+    following: GroupState | Failure | None = course
+    while isinstance(following, GroupState):
         made = await call(_envs, builder)
         course = following
         if not course.size:
@@ -253,7 +253,7 @@ async def _played(
     return [stand[index] for index in order], [current[index] for index in order]
 
 
-def _placed(course: Course, made: Sequence[Env]) -> dict[int, Env]:
+def _placed(course: GroupState, made: Sequence[Env]) -> dict[int, Env]:
     if len(made) < len(course.todo):
         raise ForeignFailure(
             Reason.BAD_ENVIRONMENT, f"made {len(made)} environments, but {len(course.todo)} are needed"
@@ -263,7 +263,7 @@ def _placed(course: Course, made: Sequence[Env]) -> dict[int, Env]:
     return {index: made[place] for index, place in zip(course.todo, places, strict=True)}
 
 
-def _floor(tolerance: Tolerance, size: int) -> int:
+def _floor(tolerance: FailurePolicy, size: int) -> int:
     if tolerance.strategy is not Strategy.MIN_VIABLE_GROUP:
         return size
     return math.ceil(VIABLE_SHARE * size) if tolerance.min_successful is None else tolerance.min_successful
@@ -293,7 +293,7 @@ async def _round(
     todo: Sequence[int],
     envs: dict[int, Env],
     call: EnvironmentCaller,
-    asker: Asks,
+    asker: EpisodeCalls,
     seed: int,
     round_: int,
     max_turns: int,

@@ -17,7 +17,7 @@ from crucible_worker.evaluators.answering import REMOVE_THINKING, Thinking
 from crucible_worker.evaluators.base import CallerPart, PartKind
 from crucible_worker.evaluators.environments import entry_points
 from crucible_worker.evaluators.environments.described import Environments
-from crucible_worker.evaluators.environments.group import MAX_GROUP_SIZE, VIABLE_SHARE, Strategy, Tolerance
+from crucible_worker.evaluators.environments.group import MAX_GROUP_SIZE, VIABLE_SHARE, FailurePolicy, Strategy
 from crucible_worker.evaluators.graded import DEFAULT_GRADER, Graded, GraderName
 from crucible_worker.grading import registry as graders
 from crucible_worker.grading.base import AsksJudge, Grader
@@ -168,7 +168,7 @@ class EnvironmentOptions(Graded, kind=KIND, keys=KEYS):
         return found
 
     @functools.cached_property
-    def tolerance(self) -> Tolerance:
+    def tolerance(self) -> FailurePolicy:
         """How failed rollouts are handled."""
         least = self.min_successful or None
         if least is not None and self.strategy is not Strategy.MIN_VIABLE_GROUP:
@@ -176,7 +176,7 @@ class EnvironmentOptions(Graded, kind=KIND, keys=KEYS):
             raise InvalidField('options["min_successful"]', message)
         if least is not None and self.environment == PROBLEMS and least > self.group_size:
             raise InvalidField('options["min_successful"]', f"is {least}, group_size is {self.group_size}")
-        return Tolerance(strategy=self.strategy, max_retries=self.max_retries, min_successful=least)
+        return FailurePolicy(strategy=self.strategy, max_retries=self.max_retries, min_successful=least)
 
     @property
     def at_caller(self) -> str | None:

@@ -19,7 +19,7 @@ from typing import Any
 from crucible_bridge.errors import BridgeError
 from crucible_worker.util.entry_points import told
 
-__all__ = ["CLEANUP_SECONDS", "SETTLE_SECONDS", "ForeignFailure", "OwnLoop", "Warn", "guarded_call"]
+__all__ = ["CLEANUP_SECONDS", "SETTLE_SECONDS", "ForeignFailure", "ThreadedLoop", "Warn", "guarded_call"]
 
 CLEANUP_SECONDS = 10.0
 """How long a group of environments may take to clean up by default."""
@@ -40,7 +40,7 @@ class ForeignFailure(Exception):
         self.message = message
 
 
-class OwnLoop:
+class ThreadedLoop:
     """A loop with its thread; to be closed on the loop that made it.
 
     Args:

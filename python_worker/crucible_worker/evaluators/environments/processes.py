@@ -18,8 +18,8 @@ from crucible_bridge.reasons import Reason
 from crucible_worker.children.forks import Forks, NotForked
 from crucible_worker.evaluators.environments import entry_points
 from crucible_worker.evaluators.environments.child import EnvironmentChild, GroupLost, GroupOrder, GroupReply, ended
-from crucible_worker.evaluators.environments.episode import Asks
-from crucible_worker.evaluators.environments.group import Course, Failure, Group
+from crucible_worker.evaluators.environments.episode import EpisodeCalls
+from crucible_worker.evaluators.environments.group import Failure, Group, GroupState
 from crucible_worker.evaluators.environments.records import outcome_of
 from crucible_worker.evaluators.environments.starting import LOAD_SECONDS, start
 
@@ -44,13 +44,13 @@ class EnvironmentProcesses:
         self._finishing: set[asyncio.Task[None]] = set()
         self._closed = False
 
-    async def make(self, order: GroupOrder, asker: Asks) -> GroupReply:
+    async def make(self, order: GroupOrder, asker: EpisodeCalls) -> GroupReply:
         """Let a process make a group of rollouts; if it ends meanwhile, another one, as far as the tolerance allows.
 
         Raises:
             BridgeError: the evaluation has ended; no process can be started; or one sends an invalid message.
         """
-        course: Course | None = None
+        course: GroupState | None = None
         while True:
             child = await self._child()
             try:
@@ -60,7 +60,7 @@ class EnvironmentProcesses:
             if child.used and child.course is None:
                 # It may have ended before it received this group.
                 continue
-            begun = Course(retries=order.tolerance.max_retries) if course is None else course
+            begun = GroupState(retries=order.tolerance.max_retries) if course is None else course
             following = begun.of(why) if child.course is None else child.course.lost(why, order.tolerance)
             if isinstance(following, Group):
                 return GroupReply(outcome=outcome_of(following, intermediates=False), fallen=True)
@@ -81,7 +81,9 @@ class EnvironmentProcesses:
         self._idle.clear()
         self._close_forks()
 
-    async def _made(self, child: EnvironmentChild, order: GroupOrder, course: Course | None, asker: Asks) -> GroupReply:
+    async def _made(
+        self, child: EnvironmentChild, order: GroupOrder, course: GroupState | None, asker: EpisodeCalls
+    ) -> GroupReply:
         self._busy.add(child)
         result = child.begin(order, course, asker)
         try:

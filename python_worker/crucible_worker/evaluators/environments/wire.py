@@ -39,7 +39,7 @@ from crucible_worker.children.messages import error_from_map, pack_text, unpack
 from crucible_worker.evaluators.answering import Answer
 from crucible_worker.evaluators.base import Outcome
 from crucible_worker.evaluators.environments.episode import Shown
-from crucible_worker.evaluators.environments.group import Course, Tolerance
+from crucible_worker.evaluators.environments.group import FailurePolicy, GroupState
 
 __all__ = [
     "MAX_FRAME_BYTES",
@@ -126,14 +126,14 @@ def _input_from_map(fields: Mapping[str, Any]) -> ModelInput:
     return ModelInput(tuple(_chunk_from_list(*chunk) for chunk in fields["chunks"]))
 
 
-def course_to_map(course: Course) -> dict[str, Any]:
+def course_to_map(course: GroupState) -> dict[str, Any]:
     """The state of a group."""
     return _fields_of(course)
 
 
-def course_from_map(fields: Mapping[str, Any]) -> Course:
+def course_from_map(fields: Mapping[str, Any]) -> GroupState:
     """The state that `course_to_map` converted; raises ValueError or TypeError if it is invalid."""
-    return _converted(fields, Course)
+    return _converted(fields, GroupState)
 
 
 def outcome_to_map(outcome: Outcome) -> dict[str, Any]:
@@ -288,7 +288,7 @@ def _check_arrays(turn: Transition) -> None:
 _WORKERS: Mapping[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "sample": (_sample_to_map, _sample_from_map),
     "options": (json.dumps, json.loads),  # integers of JSON have no bound, those of msgpack 64 bits
-    "tolerance": (_fields_of, functools.partial(_converted, kind=Tolerance)),
+    "tolerance": (_fields_of, functools.partial(_converted, kind=FailurePolicy)),
     "course": (course_to_map, course_from_map),
     "answer": (_answer_to_map, _answer_from_map),
 }

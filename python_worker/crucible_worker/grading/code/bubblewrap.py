@@ -24,7 +24,7 @@ from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_worker.grading.code.inside.frames import SCRATCH
 
-__all__ = ["NOBODY", "SCRATCH_BYTES", "Wall", "advice", "find_bubblewrap", "no_sandbox", "none_wanted", "sources"]
+__all__ = ["NOBODY", "SCRATCH_BYTES", "Isolation", "advice", "find_bubblewrap", "no_sandbox", "none_wanted", "sources"]
 
 NOBODY = 65534
 """User and group of programs in a user namespace: of no real user, and never root, to whom no limit applies."""
@@ -108,7 +108,7 @@ def sources() -> Mapping[str, bytes]:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Wall:
+class Isolation:
     """How one sandbox is built."""
 
     bubblewrap: str
@@ -121,7 +121,7 @@ class Wall:
     """Folder of packages that can be imported inside."""
 
     @classmethod
-    def of_this_process(cls, packages: Path | None = None) -> Wall:
+    def of_this_process(cls, packages: Path | None = None) -> Isolation:
         """The wall that this process can build.
 
         Args:

@@ -13,7 +13,7 @@ from crucible_worker.grading.code.assertions import BadTests
 from crucible_worker.grading.code.bubblewrap import find_bubblewrap, none_wanted
 from crucible_worker.grading.code.images import CodeImage
 from crucible_worker.grading.code.options import CodeOptions
-from crucible_worker.grading.code.places import Places
+from crucible_worker.grading.code.places import SandboxSlots
 from crucible_worker.grading.code.records import compared, read_tests
 from crucible_worker.grading.direct import undecided
 from crucible_worker.grading.fanout.graders import ClusterPlaces, ProgramGrader, programs_on
@@ -55,7 +55,7 @@ class Code:
         return Grade.of(grade)
 
 
-def code_of(options: Mapping[str, Any], *, places: Places | ClusterPlaces | None) -> Grader:
+def code_of(options: Mapping[str, Any], *, places: SandboxSlots | ClusterPlaces | None) -> Grader:
     """A grader on the worker's places, from options that fit the schema of `CodeOptions`.
 
     Raises:
@@ -64,7 +64,7 @@ def code_of(options: Mapping[str, Any], *, places: Places | ClusterPlaces | None
     """
     if places is None:
         raise none_wanted()
-    if isinstance(places, Places):
+    if isinstance(places, SandboxSlots):
         find_bubblewrap()  # before anything is sampled; nodes of a cluster look when they grade
     given = CodeOptions(**values_of(CodeOptions, options))
     return Code(

@@ -38,7 +38,7 @@ from crucible_worker.grading.code.input_output import read_call, read_input_outp
 from crucible_worker.grading.code.inside.values import SOLUTION
 from crucible_worker.grading.code.judging import CaseResult, Expected, Ready, run_test
 from crucible_worker.grading.code.modules import with_modules
-from crucible_worker.grading.code.places import Place, Places
+from crucible_worker.grading.code.places import SandboxSlot, SandboxSlots
 from crucible_worker.grading.code.reading import check_prefix, read_apart
 from crucible_worker.grading.direct import MAX_TEXT_BYTES, exceeds
 from crucible_worker.metrics.pass_at_k import pass_at_k
@@ -66,7 +66,7 @@ class CodeGrader:
         places: the places where programs run.
     """
 
-    def __init__(self, places: Places) -> None:
+    def __init__(self, places: SandboxSlots) -> None:
         self._places = places
         self._read: Cache[tuple[str, str], Plain | Proxied] = Cache(max_entries=_CACHED_TESTS, max_size=_CACHED_CHARS)
         self._log = structlog.get_logger("crucible_worker.grading")
@@ -208,7 +208,7 @@ def metrics_of(problems: Sequence[ProblemCounts], ks: Sequence[int]) -> Metrics:
     return pass_at_k(samples, np.array([problem.correct for problem in problems]), ks)
 
 
-async def _findings(place: Place, program: str, tests: Sequence[Ready], limits: CodeLimits) -> list[CaseResult]:
+async def _findings(place: SandboxSlot, program: str, tests: Sequence[Ready], limits: CodeLimits) -> list[CaseResult]:
     findings: list[CaseResult] = []
     timeouts = 0
     for test in tests:

@@ -19,7 +19,7 @@ from crucible_worker.grading.code.compare import equals, equals_json
 from crucible_worker.grading.code.inside.frames import SIZED, most_bytes
 from crucible_worker.grading.code.inside.values import asking
 from crucible_worker.grading.code.output import LINES, difference
-from crucible_worker.grading.code.places import Place
+from crucible_worker.grading.code.places import SandboxSlot
 from crucible_worker.grading.code.sandbox import LARGE_BYTES, SandboxChannel, SandboxLimits
 from crucible_worker.util.faults import shortages
 
@@ -98,7 +98,7 @@ class _ComputeTurn:
     """The tests compute, and do not wait for the program."""
 
 
-async def run_test(place: Place, program: str, test: Ready, limits: CodeLimits) -> CaseResult:
+async def run_test(place: SandboxSlot, program: str, test: Ready, limits: CodeLimits) -> CaseResult:
     """Run a program against one test.
 
     Args:
@@ -123,7 +123,7 @@ async def run_test(place: Place, program: str, test: Ready, limits: CodeLimits) 
     )
 
 
-async def _attempt(place: Place, program: str, test: Ready, limits: CodeLimits) -> CaseResult:
+async def _attempt(place: SandboxSlot, program: str, test: Ready, limits: CodeLimits) -> CaseResult:
     turn = _ComputeTurn()
     match test:
         case Plain(calls=calls):
@@ -152,7 +152,7 @@ async def _attempt(place: Place, program: str, test: Ready, limits: CodeLimits) 
 
 
 async def _calls(
-    place: Place,
+    place: SandboxSlot,
     program: str,
     calls: Sequence[AssertedCall],
     limits: CodeLimits,
@@ -186,7 +186,9 @@ async def _compared(channel: SandboxChannel, same: Callable[[Any, Any], bool], w
         return False  # never written by the interpreter of an honest program
 
 
-async def _proxied(place: Place, program: str, test: Proxied, limits: CodeLimits, turn: _ComputeTurn) -> CaseResult:
+async def _proxied(
+    place: SandboxSlot, program: str, test: Proxied, limits: CodeLimits, turn: _ComputeTurn
+) -> CaseResult:
     async with (
         place.running("program", _bounds(limits)) as to_program,
         place.running("tests", _tests_bounds(limits)) as to_tests,
@@ -222,7 +224,7 @@ async def _proxied(place: Place, program: str, test: Proxied, limits: CodeLimits
                 raise _Fails(_NO_ANSWER) from None
 
 
-async def _hang(place: Place, test: Proxied, limits: CodeLimits) -> bool:
+async def _hang(place: SandboxSlot, test: Proxied, limits: CodeLimits) -> bool:
     """Whether tests take too much time or memory without any program, with unknown values in its place."""
     await place.restore()
     await place.prepare(tests=True)
@@ -265,7 +267,7 @@ def _verdict(told: Mapping[str, Any], asked: int) -> CaseResult:
     return PASSED
 
 
-async def _script(place: Place, program: str, test: StdioTest, limits: CodeLimits) -> CaseResult:
+async def _script(place: SandboxSlot, program: str, test: StdioTest, limits: CodeLimits) -> CaseResult:
     ours, theirs = socket.socketpair()
     with ours, theirs, os.fdopen(os.memfd_create("stdin"), "w+b") as stdin:
         stdin.write(test.stdin.encode("utf-8", "surrogatepass"))
@@ -295,7 +297,7 @@ class _Ended(_Fails):
 class _Talk:
     """Messages to a program and its answers. The answers are not to be trusted: the program can write anything."""
 
-    def __init__(self, place: Place, channel: SandboxChannel, limits: CodeLimits) -> None:
+    def __init__(self, place: SandboxSlot, channel: SandboxChannel, limits: CodeLimits) -> None:
         self._place, self._channel, self._limits = place, channel, limits
         self._nonce = secrets.token_hex(8)
 

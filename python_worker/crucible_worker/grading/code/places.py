@@ -17,12 +17,12 @@ import structlog
 
 from crucible_bridge.errors import BridgeError, Unavailable
 from crucible_bridge.reasons import Reason
-from crucible_worker.grading.code.bubblewrap import Wall
+from crucible_worker.grading.code.bubblewrap import Isolation
 from crucible_worker.grading.code.has_images import HasImages
 from crucible_worker.grading.code.images import CodeImage
 from crucible_worker.grading.code.sandbox import Left, Sandbox, SandboxChannel, SandboxLimits
 
-__all__ = ["MAX_PLACES", "Place", "Places", "default_places"]
+__all__ = ["MAX_PLACES", "SandboxSlot", "SandboxSlots", "default_places"]
 
 MAX_PLACES = 64
 """The most places of one worker."""
@@ -38,7 +38,7 @@ def default_places() -> int:
     return min(len(os.sched_getaffinity(0)), DEFAULT_MAX_PLACES)
 
 
-class Place:
+class SandboxSlot:
     """Runs one program at a time, and its tests."""
 
     def __init__(self) -> None:
@@ -66,7 +66,7 @@ class Place:
             kind = self._image, name
             if kind not in self._sandboxes:
                 directory = None if self._image is None else self._image.directory
-                self._sandboxes[kind] = await Sandbox.start(Wall.of_this_process(directory))
+                self._sandboxes[kind] = await Sandbox.start(Isolation.of_this_process(directory))
         if self._closed:  # meanwhile
             await self.discard()
             raise _closed()
@@ -136,7 +136,7 @@ class Place:
             raise _closed()
 
 
-class Places(HasImages):
+class SandboxSlots(HasImages):
     """All places of a worker. Belongs to the event loop that uses it first.
 
     Args:
@@ -150,8 +150,8 @@ class Places(HasImages):
         if not 1 <= self.count <= MAX_PLACES:
             raise ValueError(f"{count} places, 1 to {MAX_PLACES} are accepted")
         super().__init__(images)
-        self._places = [Place() for _ in range(self.count)]
-        self._free: asyncio.Queue[Place] = asyncio.Queue()
+        self._places = [SandboxSlot() for _ in range(self.count)]
+        self._free: asyncio.Queue[SandboxSlot] = asyncio.Queue()
         for place in self._places:
             self._free.put_nowait(place)
         self._restoring: set[asyncio.Task[None]] = set()
@@ -159,7 +159,7 @@ class Places(HasImages):
         self._log = structlog.get_logger("crucible_worker.grading")
 
     @contextlib.asynccontextmanager
-    async def place(self, image: CodeImage | None = None) -> AsyncIterator[Place]:
+    async def place(self, image: CodeImage | None = None) -> AsyncIterator[SandboxSlot]:
         """A place for one caller alone, with an image's packages or none; the longest wait is served first.
 
         Raises:
@@ -187,7 +187,7 @@ class Places(HasImages):
             await asyncio.wait(self._restoring)
         await asyncio.gather(*(place.aclose() for place in self._places))
 
-    async def _restored(self, place: Place) -> None:
+    async def _restored(self, place: SandboxSlot) -> None:
         try:
             await place.restore()
         except (OSError, BridgeError) as error:

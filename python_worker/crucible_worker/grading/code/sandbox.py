@@ -15,7 +15,7 @@ from typing import Any, Self
 
 from crucible_worker.children.channel import SandboxChannel as Frames
 from crucible_worker.children.process import Process
-from crucible_worker.grading.code.bubblewrap import Wall, advice, no_sandbox, sources
+from crucible_worker.grading.code.bubblewrap import Isolation, advice, no_sandbox, sources
 from crucible_worker.grading.code.inside.frames import MAX_ORDER_BYTES, READY, pack
 from crucible_worker.util.faults import SHORTAGES
 from crucible_worker.util.parsing import uncollected
@@ -115,7 +115,7 @@ class Sandbox:
         """Whether it has ended without `kill`."""
 
     @classmethod
-    async def start(cls, wall: Wall) -> Self:
+    async def start(cls, wall: Isolation) -> Self:
         """Start one and wait until it is ready.
 
         Raises:

@@ -18,7 +18,7 @@ from crucible_bridge.types import Grade, GradeItem, MathPolicy
 from crucible_worker.grading.fanout.chunk import ChunkOrder, Item, Kind, Rules, grades_of, sent
 from crucible_worker.grading.fanout.connection import ClusterConnection, ClusterLost
 from crucible_worker.grading.fanout.release import release
-from crucible_worker.grading.kept_tasks import KeptTasks
+from crucible_worker.grading.kept_tasks import TaskSet
 from crucible_worker.grading.pool import grading_closed
 
 __all__ = ["CHUNK_BYTES", "CHUNK_LEAST", "CHUNK_MOST", "PROGRAMS_LEAST", "Fanout"]
@@ -66,7 +66,7 @@ class Fanout:
         self._gatherings: dict[tuple[Kind, Rules], _Gathering] = {}
         self._connection: ClusterConnection | None = None
         self._opening: asyncio.Task[ClusterConnection] | None = None
-        self._tasks = KeptTasks()
+        self._tasks = TaskSet()
         self._closed = False
         self._log = structlog.get_logger("crucible_worker.grading")
 

@@ -12,7 +12,7 @@ from crucible_bridge.types import CodeGrades, CodeItem, CodeLimits, Grade, Grade
 from crucible_worker.grading import base
 from crucible_worker.grading.code.has_images import HasImages
 from crucible_worker.grading.code.images import CodeImage
-from crucible_worker.grading.code.places import Places
+from crucible_worker.grading.code.places import SandboxSlots
 from crucible_worker.grading.fanout.chunk import ProgramRules
 from crucible_worker.grading.fanout.fanout import Fanout
 from crucible_worker.grading.math.grader import Labelled, MathGrader, graded_alone
@@ -127,7 +127,7 @@ def math_grader_of(options: Mapping[str, Any], *, pool: GradingPool | Fanout | N
     return math_on(pool, MathPolicy(**options))
 
 
-def programs_on(places: Places | ClusterPlaces) -> ProgramGrader:
+def programs_on(places: SandboxSlots | ClusterPlaces) -> ProgramGrader:
     """The grader of programs in sandboxes of this worker, or on a cluster."""
     if isinstance(places, ClusterPlaces):
         return ClusterPrograms(places)

@@ -15,7 +15,7 @@ from crucible_bridge.errors import BridgeError, FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import CodeItem, Grade, GradeCodeRequest, GradeItem, MathPolicy, ScoreOptions
 from crucible_worker.grading.code.images import CodeImage
-from crucible_worker.grading.code.places import Places
+from crucible_worker.grading.code.places import SandboxSlots
 from crucible_worker.grading.fanout.chunk import ChunkOrder, ProgramRules, order_from, refusal, reply
 from crucible_worker.grading.fanout.release import release as release_here
 from crucible_worker.grading.math.grader import MathGrader
@@ -58,7 +58,7 @@ class _Graders:
         signal.signal(signal.SIGINT, signal.default_int_handler)
         self._runner = asyncio.Runner()
         self._math: MathGrader | None = None
-        self._places: dict[CodeImage | None, Places] = {}
+        self._places: dict[CodeImage | None, SandboxSlots] = {}
 
     def grades(self, order: ChunkOrder) -> Sequence[Grade]:
         """Grade a chunk, in its order.
@@ -84,7 +84,7 @@ class _Graders:
         from crucible_worker.grading.code.grader import CodeGrader  # most chunks are no programs
 
         if rules.image not in self._places:
-            self._places[rules.image] = Places(1, () if rules.image is None else (rules.image,))
+            self._places[rules.image] = SandboxSlots(1, () if rules.image is None else (rules.image,))
         image = "" if rules.image is None else rules.image.name
         request = GradeCodeRequest(items=tuple(items), limits=rules.limits, image=image)
         return (await CodeGrader(self._places[rules.image]).grade_batch(request)).grades

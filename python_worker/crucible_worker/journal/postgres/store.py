@@ -22,7 +22,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
-from crucible_worker.journal.news import News
+from crucible_worker.journal.news import CommitNotifier
 from crucible_worker.journal.postgres.connections import (
     LEASE,
     LOCK_WAIT,
@@ -400,14 +400,14 @@ _log = structlog.get_logger(__name__)
 
 
 class PostgresGlance:
-    """See `crucible_worker.journal.store.Glance`; used in the event loop in which it is made."""
+    """See `crucible_worker.journal.store.JournalStatus`; used in the event loop in which it is made."""
 
     def __init__(self, url: str, log: Head, background: Background) -> None:
         """Listen from now on; `log` is the log as it was just now."""
         self._url, self._log = url, log
         self._lost, self._lost_at = "", 0.0
         self._heard_again = asyncio.Event()
-        self.news = News()
+        self.news = CommitNotifier()
         self._task = background.keep("journal-news", self._listen)
 
     def head(self) -> Head:

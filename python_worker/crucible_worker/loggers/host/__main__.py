@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from crucible_bridge.errors import BridgeError
-from crucible_worker.children.bounds import be_first_to_go, lower_priority
+from crucible_worker.children.bounds import lower_priority, set_oom_score
 from crucible_worker.children.entry import begin
 from crucible_worker.children.frames import receive
 from crucible_worker.children.messages import pack_text, unpack
@@ -111,7 +111,7 @@ def main() -> None:
     """Serve the worker at the other end of a socket until it closes it."""
     _, end = begin("crucible_worker.loggers.host", __doc__)
     lower_priority()
-    be_first_to_go()
+    set_oom_score()
     _serve(end)
 
 

@@ -16,16 +16,22 @@ import time
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from crucible_worker.planning.follow.contents import FolderContents, Incomplete, Stamp, examine, step_of_trainer_state
+from crucible_worker.planning.follow.contents import (
+    FileSignature,
+    FolderContents,
+    Incomplete,
+    examine,
+    step_of_trainer_state,
+)
 from crucible_worker.planning.follow.names import Candidate, InvalidNaming, Naming, candidates, natural_order
 
 __all__ = [
     "SETTLE_SECONDS",
+    "CheckpointScanner",
     "FollowedCheckpoint",
     "InvalidNaming",
-    "Looked",
-    "Lookout",
     "Naming",
+    "ScanResult",
     "Unfinished",
     "look",
     "whole",
@@ -76,7 +82,7 @@ class Unfinished:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Looked:
+class ScanResult:
     """What a folder contains. Every other folder in it has nothing to do with checkpoints."""
 
     whole: tuple[FollowedCheckpoint, ...]
@@ -90,17 +96,17 @@ class _FolderState:
     """What was found in a folder."""
 
     verdict: FollowedCheckpoint | Unfinished | None
-    folder: Stamp
+    folder: FileSignature
     """Of the folder."""
     lasting: bool = False
     """Whether the verdict holds as long as the folder and one file of weights have these stamps."""
-    stamps: Mapping[str, Stamp] = dataclasses.field(default_factory=dict[str, Stamp])
+    stamps: Mapping[str, FileSignature] = dataclasses.field(default_factory=dict[str, FileSignature])
     """Of its files, if it has all of them."""
-    weights: tuple[str, Stamp] | None = None
+    weights: tuple[str, FileSignature] | None = None
     """One file of a whole checkpoint: a trainer that writes into existing files does not change their folder."""
 
 
-class Lookout:
+class CheckpointScanner:
     """Looks at one folder again and again. Of a checkpoint that has not changed, only two stamps are read.
 
     Not for several threads at once.
@@ -111,10 +117,10 @@ class Lookout:
         self._directory = directory
         self._naming = naming
         self._seen: dict[str, _FolderState] = {}
-        self._looked = Looked(whole=(), unfinished=())
+        self._looked = ScanResult(whole=(), unfinished=())
         self._last: float | None = None
 
-    def look(self) -> Looked:
+    def look(self) -> ScanResult:
         """What is in the folder now; nothing if it does not exist. Reads files: call it in a thread.
 
         Raises:
@@ -146,7 +152,7 @@ class Lookout:
             verdict = Unfinished(name=_as_text(candidate.name), step=candidate.step, reason=error.reason)
             return _FolderState(verdict, folder, lasting=error.by_names and _is_old(folder))
 
-    def _examine(self, candidate: Candidate, folder: Stamp, before: _FolderState | None) -> _FolderState:
+    def _examine(self, candidate: Candidate, folder: FileSignature, before: _FolderState | None) -> _FolderState:
         if candidate.link:
             raise Incomplete("is a symbolic link; follow the folder that it leads into")
         path = Path(candidate.path)
@@ -167,7 +173,7 @@ class Lookout:
         weights_stamp = (os.path.join(candidate.path, weights), contents.files[weights])
         return _FolderState(found, folder, lasting=_is_old(folder), stamps=contents.files, weights=weights_stamp)
 
-    def _has_settled(self, folder: Stamp, contents: FolderContents, before: _FolderState | None) -> bool:
+    def _has_settled(self, folder: FileSignature, contents: FolderContents, before: _FolderState | None) -> bool:
         """Whether nothing has changed lately.
 
         A folder that has changed since the last look, and has only times from before it, comes from a clock that is
@@ -180,13 +186,13 @@ class Lookout:
         return before is not None and (before.folder, before.stamps) == (folder, contents.files)
 
 
-def look(directory: Path, naming: Naming) -> Looked:
+def look(directory: Path, naming: Naming) -> ScanResult:
     """What is in a folder now; nothing if it does not exist. Reads files: call it in a thread.
 
     Raises:
         OSError: the folder cannot be read.
     """
-    return Lookout(directory, naming).look()
+    return CheckpointScanner(directory, naming).look()
 
 
 def whole(path: Path, naming: Naming) -> str:
@@ -217,7 +223,7 @@ def _checkpoint(candidate: Candidate, step: int, contents: FolderContents) -> Fo
     )
 
 
-def _sorted(verdicts: Iterable[tuple[bool, FollowedCheckpoint | Unfinished]]) -> Looked:
+def _sorted(verdicts: Iterable[tuple[bool, FollowedCheckpoint | Unfinished]]) -> ScanResult:
     """One checkpoint for each step: of several, the one with the last name in natural order.
 
     Names with a step come after all others: `checkpoint-500` is preferred to a `final` of the same step.
@@ -233,7 +239,7 @@ def _sorted(verdicts: Iterable[tuple[bool, FollowedCheckpoint | Unfinished]]) ->
             reason = f"has the step {other.step} of {verdict.name!r}, which is preferred to it"
             unfinished.append(Unfinished(name=other.name, step=other.step, reason=reason, checkpoint=other))
         by_step[verdict.step] = verdict
-    return Looked(
+    return ScanResult(
         whole=tuple(by_step[step] for step in sorted(by_step)),
         unfinished=tuple(sorted(unfinished, key=lambda one: natural_order(one.name))),
     )
@@ -245,7 +251,7 @@ def _had(before: _FolderState | None, found: FollowedCheckpoint) -> bool:
     return isinstance(verdict, FollowedCheckpoint) and verdict.identity == found.identity
 
 
-def _is_finished(folder: Stamp, contents: FolderContents) -> bool:
+def _is_finished(folder: FileSignature, contents: FolderContents) -> bool:
     """Whether its trainer has written the last file, and nothing was written, added or removed since."""
     if contents.last is None:
         return False
@@ -254,30 +260,30 @@ def _is_finished(folder: Stamp, contents: FolderContents) -> bool:
     return all(stamp.mtime_ns <= contents.last.mtime_ns for stamp in contents.files.values())
 
 
-def _settled(folder: Stamp, contents: FolderContents) -> bool:
+def _settled(folder: FileSignature, contents: FolderContents) -> bool:
     return all(_is_older(stamp, SETTLE_SECONDS) for stamp in (folder, *contents.files.values()))
 
 
-def _newest(folder: Stamp, contents: FolderContents) -> float:
+def _newest(folder: FileSignature, contents: FolderContents) -> float:
     return max(contents.written_at, folder.mtime_ns / 1e9)
 
 
-def _is_old(folder: Stamp) -> bool:
+def _is_old(folder: FileSignature) -> bool:
     return _is_older(folder, _REMEMBER_SECONDS)
 
 
-def _is_older(stamp: Stamp, seconds: float) -> bool:
+def _is_older(stamp: FileSignature, seconds: float) -> bool:
     """Whether it was written more than some seconds ago; or in the future, if the clock that wrote it is ahead."""
     return abs(time.time() - stamp.mtime_ns / 1e9) > seconds
 
 
-def _is_same(weights: tuple[str, Stamp] | None) -> bool:
+def _is_same(weights: tuple[str, FileSignature] | None) -> bool:
     return weights is None or _stamp(weights[0]) == weights[1]
 
 
-def _stamp(path: str | Path) -> Stamp:
+def _stamp(path: str | Path) -> FileSignature:
     """Of a file or folder; one that nothing equals, if it is gone or cannot be read."""
     try:
-        return Stamp.of(os.stat(path))
+        return FileSignature.of(os.stat(path))
     except OSError:
-        return Stamp(-2, time.time_ns(), -2)
+        return FileSignature(-2, time.time_ns(), -2)

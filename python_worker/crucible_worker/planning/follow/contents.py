@@ -24,7 +24,7 @@ from crucible_worker.backends.local.paths import (
 )
 from crucible_worker.planning.follow.json_reader import JsonReader
 
-__all__ = ["TRAINER_STATE", "FolderContents", "Incomplete", "Stamp", "examine", "step_of_trainer_state"]
+__all__ = ["TRAINER_STATE", "FileSignature", "FolderContents", "Incomplete", "examine", "step_of_trainer_state"]
 
 MODEL_CONFIG = "config.json"
 """Of a model that is no adapter."""
@@ -50,7 +50,7 @@ _NO_WEIGHTS = ("optimizer", "scheduler", "scaler", "rng_state", "training_args")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
-class Stamp:
+class FileSignature:
     """What changes when a file is written again."""
 
     size: int
@@ -61,7 +61,7 @@ class Stamp:
     """Changes when another file takes its name."""
 
     @classmethod
-    def of(cls, status: os.stat_result) -> Stamp:
+    def of(cls, status: os.stat_result) -> FileSignature:
         """From the answer of `os.stat`."""
         return cls(status.st_size, status.st_mtime_ns, status.st_ino)
 
@@ -74,9 +74,9 @@ class FolderContents:
     """Whether it is an adapter, which needs its model."""
     weights: tuple[str, ...]
     """Paths of its safetensors files in the folder, sorted."""
-    files: Mapping[str, Stamp]
+    files: Mapping[str, FileSignature]
     """All files that loading reads: configuration, tokenizer, weights."""
-    last: Stamp | None
+    last: FileSignature | None
     """Of the file that its trainer writes at the end: the marker, or a complete trainer_state.json; None without it."""
 
     @property
@@ -155,7 +155,7 @@ def step_of_trainer_state(path: Path) -> int | None:
     raise Incomplete(f"has no step: its name has none, and its {TRAINER_STATE} has no global_step")
 
 
-def _last(path: Path, names: Collection[str], marker: str | None) -> Stamp | None:
+def _last(path: Path, names: Collection[str], marker: str | None) -> FileSignature | None:
     name = marker or TRAINER_STATE
     if name not in names or (marker is None and not _is_complete(path, name)):
         return None
@@ -284,9 +284,9 @@ def _end_of_tensors(header: str) -> int:
     return end
 
 
-def _stamps(path: Path, names: Collection[str], needed: Collection[str]) -> dict[str, Stamp]:
+def _stamps(path: Path, names: Collection[str], needed: Collection[str]) -> dict[str, FileSignature]:
     """Stamps of regular files; a file that is not needed may be gone meanwhile, or be none."""
-    stamps: dict[str, Stamp] = {}
+    stamps: dict[str, FileSignature] = {}
     for name in sorted(names):
         try:
             status = os.stat(path / name)
@@ -295,7 +295,7 @@ def _stamps(path: Path, names: Collection[str], needed: Collection[str]) -> dict
                 _unreadable(name, error)
             continue
         if stat.S_ISREG(status.st_mode):
-            stamps[name] = Stamp.of(status)
+            stamps[name] = FileSignature.of(status)
     return stamps
 
 

@@ -29,7 +29,13 @@ from crucible_bridge.types import FollowPolicy, parse_model
 from crucible_worker.journal import OwnershipLost
 from crucible_worker.journal.follows import CheckpointRow, CheckpointState, FollowRow, StepState
 from crucible_worker.planning.follow import events
-from crucible_worker.planning.follow.checkpoints import FollowedCheckpoint, Looked, Lookout, Naming, Unfinished
+from crucible_worker.planning.follow.checkpoints import (
+    CheckpointScanner,
+    FollowedCheckpoint,
+    Naming,
+    ScanResult,
+    Unfinished,
+)
 from crucible_worker.planning.follow.holding import GivenUp, Vanished, changed, hold, left, recovered, release
 from crucible_worker.planning.follow.models import NoBaseModel, model_of
 from crucible_worker.planning.follow.places import RELEASED_SUFFIX, folder_name, hold_name
@@ -156,7 +162,7 @@ class Following:
         """Follow as the row says; nothing is done before `run`."""
         self._row, self._records, self._plans = row, records, plans
         self._naming = Naming(row.name_pattern or None, row.marker or None)
-        self._lookout = Lookout(Path(row.directory), self._naming)
+        self._lookout = CheckpointScanner(Path(row.directory), self._naming)
         self._changes = _Changes(Path(row.directory))
         self._markers = Markers(records.state_dir, row)
         self._folder = self._markers.hold_folder
@@ -325,7 +331,7 @@ class Following:
             hindered = "" if unwanted else self._why_not(checkpoint)
             await self._take(checkpoint, unwanted or hindered, latest, wanted=not unwanted)
 
-    def _look(self) -> Looked:
+    def _look(self) -> ScanResult:
         """What is in the directory. One that a link has replaced is not below its model root any more.
 
         Raises:

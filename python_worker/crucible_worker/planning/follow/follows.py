@@ -19,7 +19,7 @@ from crucible_bridge.types import (
 )
 from crucible_worker.journal import JournalUnavailable, OwnershipLost
 from crucible_worker.journal.follows import FollowRow
-from crucible_worker.journal.outages import Outages
+from crucible_worker.journal.outages import LogOnce
 from crucible_worker.planning.follow.checkpoints import InvalidNaming, Naming
 from crucible_worker.planning.follow.following import Following
 from crucible_worker.planning.follow.models import takes_adapter
@@ -146,7 +146,7 @@ class Follows:
 
     async def _look(self) -> None:
         """Take over followed runs whose worker has ended; repeats this until it is cancelled."""
-        outages = Outages(_log, "follows_not_looked_for")
+        outages = LogOnce(_log, "follows_not_looked_for")
         while True:
             try:
                 for row in await self._records.open():

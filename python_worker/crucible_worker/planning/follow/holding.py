@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import BinaryIO, Literal
 
 from crucible_worker.planning.follow.checkpoints import FollowedCheckpoint, Naming
-from crucible_worker.planning.follow.contents import FolderContents, Incomplete, Stamp, examine
+from crucible_worker.planning.follow.contents import FileSignature, FolderContents, Incomplete, examine
 from crucible_worker.util.private_files import make_private_folder, open_private
 
 __all__ = ["GivenUp", "Held", "Vanished", "changed", "hold", "left", "recovered", "release"]
@@ -339,7 +339,7 @@ class _Copy:
                     raise GivenUp
                 copy.write(block)
         stamp = self._contents.files[name]
-        if Stamp.of(os.fstat(stream.fileno())) != stamp:
+        if FileSignature.of(os.fstat(stream.fileno())) != stamp:
             raise _Moved(f"was written again while it was being copied: its {name} changed")
         os.utime(target, ns=(stamp.mtime_ns, stamp.mtime_ns))
 
@@ -354,7 +354,7 @@ def _opened(checkpoint: FollowedCheckpoint, contents: FolderContents) -> Iterato
                 stream = stack.enter_context((checkpoint.path / name).open("rb"))
             except FileNotFoundError:
                 raise _Moved(f"lost its {name} while it was being held") from None
-            if Stamp.of(os.fstat(stream.fileno())) != stamp:
+            if FileSignature.of(os.fstat(stream.fileno())) != stamp:
                 raise _Moved(f"was written again while it was being held: its {name} changed")
             streams[name] = stream
         yield streams

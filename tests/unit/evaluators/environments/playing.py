@@ -11,7 +11,7 @@ from crucible_worker.backends.base import Model
 from crucible_worker.evaluators.answering import Answering
 from crucible_worker.evaluators.environments import StepResult
 from crucible_worker.evaluators.environments.episode import Asker
-from crucible_worker.evaluators.environments.group import Group, Strategy, Tolerance, run
+from crucible_worker.evaluators.environments.group import FailurePolicy, Group, Strategy, run
 from crucible_worker.evaluators.environments.own_loop import guarded_call
 from crucible_worker.testing import ScriptedModel
 
@@ -68,7 +68,7 @@ class Scripts:
 
 async def grouped(builder: Any, strategy: Strategy = Strategy.RETRY, **options: Any) -> Group:
     """The group of a builder."""
-    tolerance = Tolerance(
+    tolerance = FailurePolicy(
         strategy=strategy,
         max_retries=options.pop("max_retries", 2),
         min_successful=options.pop("min_successful", None),

@@ -14,11 +14,11 @@ from crucible_worker.evaluators.environments.episode import called_here
 from crucible_worker.evaluators.environments.group import (
     MAX_GROUP_SIZE,
     MAX_TAGS,
-    Course,
     Failure,
+    FailurePolicy,
     Group,
+    GroupState,
     Strategy,
-    Tolerance,
     Ungraded,
 )
 from crucible_worker.testing import ScriptedModel
@@ -299,9 +299,9 @@ async def test_what_no_group_may_give_is_its_mistake(field: str, value: Any, tol
 LOST = Failure(kind="ENDED", message="ended", retryable=True)
 
 
-def _course(*alive: int, retries: int) -> Course:
+def _course(*alive: int, retries: int) -> GroupState:
     """The second round of a group of four: the first rollout stands, and two are made again."""
-    return Course(size=4, alive=alive, todo=(1, 3), round_=1, retries=retries, failures={"ValueError": 3})
+    return GroupState(size=4, alive=alive, todo=(1, 3), round_=1, retries=retries, failures={"ValueError": 3})
 
 
 @rows(
@@ -319,7 +319,7 @@ def test_what_is_lost_is_made_again_or_not(
     strategy: Strategy, alive: tuple[int, ...], retries: int, todo: tuple[int, ...] | None
 ) -> None:
     """Rollouts that stood have failed as well; one that was left out is not made again."""
-    tolerance = Tolerance(strategy=strategy, max_retries=9, min_successful=2)
+    tolerance = FailurePolicy(strategy=strategy, max_retries=9, min_successful=2)
 
     following = _course(*alive, retries=retries).lost(LOST, tolerance)
 
@@ -329,7 +329,7 @@ def test_what_is_lost_is_made_again_or_not(
         assert following.failure is not None
         assert (following.failure.kind, following.failure.retryable) == ("ENDED", True)
     else:
-        assert isinstance(following, Course)
+        assert isinstance(following, GroupState)
         assert (following.todo, following.alive, following.round_) == (todo, todo, 2)
         assert following.retries == retries - len(todo)
 
@@ -338,7 +338,7 @@ def test_what_is_lost_when_all_is_played_fails_the_group() -> None:
     """Once: no rollout has failed."""
     played = dataclasses.replace(_course(0, 1, 2, 3, retries=3), todo=())
 
-    following = played.lost(LOST, Tolerance(strategy=Strategy.RETRY, max_retries=3, min_successful=None))
+    following = played.lost(LOST, FailurePolicy(strategy=Strategy.RETRY, max_retries=3, min_successful=None))
 
     assert isinstance(following, Group)
     assert (following.failure, following.failures) == (LOST, Counter(ValueError=3, ENDED=1))
@@ -346,7 +346,7 @@ def test_what_is_lost_when_all_is_played_fails_the_group() -> None:
 
 async def test_a_group_goes_on_elsewhere() -> None:
     """With the rollouts that are left to make, their seeds and what has failed before; it says how far it is."""
-    told: list[Course] = []
+    told: list[GroupState] = []
     builder = Scripts(_failing([1]), size=4)
 
     group = await grouped(

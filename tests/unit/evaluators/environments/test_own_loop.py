@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from crucible_bridge.errors import InvalidField
-from crucible_worker.evaluators.environments.own_loop import ForeignFailure, OwnLoop
+from crucible_worker.evaluators.environments.own_loop import ForeignFailure, ThreadedLoop
 from tests.tables import rows
 
 QUICK = {"cleanup_seconds": 0.05, "settle_seconds": 0.05}
@@ -22,8 +22,8 @@ def _unwarned(event: str, fields: dict[str, Any]) -> None:
 
 
 @contextlib.asynccontextmanager
-async def _own(cleanup: Any = None, **seconds: float) -> AsyncIterator[OwnLoop]:
-    own = OwnLoop(_unwarned, **seconds)
+async def _own(cleanup: Any = None, **seconds: float) -> AsyncIterator[ThreadedLoop]:
+    own = ThreadedLoop(_unwarned, **seconds)
     try:
         yield own
     finally:
@@ -161,7 +161,7 @@ async def test_a_loop_in_python_is_broken() -> None:
         while True:
             pass
 
-    own = OwnLoop(_unwarned, **QUICK)
+    own = ThreadedLoop(_unwarned, **QUICK)
     task = asyncio.create_task(own.call(turns))
     await asyncio.to_thread(begun.wait)
     (thread,) = _threads()
@@ -177,7 +177,7 @@ async def test_a_loop_in_python_is_broken() -> None:
 async def test_a_thread_that_does_not_end_is_told_of(elsewhere: bool) -> None:
     """Also one that waits for a thread which it has handed its work to; nobody waits for it for ever."""
     free, warned = threading.Event(), list[str]()
-    own = OwnLoop(lambda event, fields: warned.append(event), **QUICK)
+    own = ThreadedLoop(lambda event, fields: warned.append(event), **QUICK)
     begun = threading.Event()
 
     def blocks() -> None:

@@ -35,7 +35,7 @@ from crucible_worker.children.messages import unpack
 from crucible_worker.evaluators.answering import Answer
 from crucible_worker.evaluators.base import Outcome
 from crucible_worker.evaluators.environments import wire
-from crucible_worker.evaluators.environments.group import Course, Strategy, Tolerance
+from crucible_worker.evaluators.environments.group import FailurePolicy, GroupState, Strategy
 from tests.tables import rows
 
 TEXTS = st.text(st.characters(exclude_categories=()), max_size=8)
@@ -129,13 +129,13 @@ def _sent(message: dict[str, Any]) -> dict[str, Any]:
 @given(
     SAMPLES,
     st.builds(
-        Tolerance,
+        FailurePolicy,
         strategy=st.sampled_from(Strategy),
         max_retries=st.integers(0, 9),
         min_successful=st.none() | st.integers(0, 9),
     ),
 )
-def test_orders_arrive_as_they_were(sample: Sample, tolerance: Tolerance) -> None:
+def test_orders_arrive_as_they_were(sample: Sample, tolerance: FailurePolicy) -> None:
     """Text that is no Unicode included, and whole numbers of any size among the options."""
     options = {"depth": 10**300, "words": ["a", None, 0.5], "of": {"b": -(10**30)}}
     order = {"op": "order", "sample": sample, "options": options, "tolerance": tolerance, "seed": 2**63, "course": None}
@@ -200,7 +200,7 @@ def test_outcomes_arrive_as_they_were(outcome: Outcome) -> None:
 
 @given(
     st.builds(
-        Course,
+        GroupState,
         size=st.integers(0, 9),
         alive=IDS.map(tuple),
         todo=IDS.map(tuple),
@@ -209,7 +209,7 @@ def test_outcomes_arrive_as_they_were(outcome: Outcome) -> None:
         failures=st.dictionaries(TEXTS, st.integers(0, 9)),
     )
 )
-def test_courses_arrive_as_they_were(course: Course) -> None:
+def test_courses_arrive_as_they_were(course: GroupState) -> None:
     """Whatever they are."""
     assert wire.course_from_map(_sent(wire.course_to_map(course))) == course
 

@@ -7,15 +7,15 @@ import pytest
 
 from crucible_bridge.errors import FailedPrecondition
 from crucible_worker.grading.code import bubblewrap
-from crucible_worker.grading.code.bubblewrap import NOBODY, Wall, advice, find_bubblewrap, sources
+from crucible_worker.grading.code.bubblewrap import NOBODY, Isolation, advice, find_bubblewrap, sources
 
 
-def wall(monkeypatch: pytest.MonkeyPatch, *, user: int, may_mount: bool) -> Wall:
+def wall(monkeypatch: pytest.MonkeyPatch, *, user: int, may_mount: bool) -> Isolation:
     """As a process of that user, with or without the right to mount, would build it."""
     monkeypatch.setattr(bubblewrap, "find_bubblewrap", lambda: "/usr/bin/bwrap")
     monkeypatch.setattr(os, "geteuid", lambda: user)
     monkeypatch.setattr(bubblewrap, "_may_mount", lambda: may_mount)
-    return Wall.of_this_process()
+    return Isolation.of_this_process()
 
 
 def test_where_bubblewrap_is_missing_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):

@@ -10,7 +10,15 @@ from pathlib import Path
 import pytest
 
 from crucible_worker.planning.follow import checkpoints
-from crucible_worker.planning.follow.checkpoints import SETTLE_SECONDS, Looked, Lookout, Naming, Unfinished, look, whole
+from crucible_worker.planning.follow.checkpoints import (
+    SETTLE_SECONDS,
+    CheckpointScanner,
+    Naming,
+    ScanResult,
+    Unfinished,
+    look,
+    whole,
+)
 from tests.unit.planning.follow.checkpoint_files import (
     adapter_files,
     age,
@@ -21,7 +29,7 @@ from tests.unit.planning.follow.checkpoint_files import (
 )
 
 
-def _names(looked: Looked) -> tuple[list[str], list[str]]:
+def _names(looked: ScanResult) -> tuple[list[str], list[str]]:
     return [one.name for one in looked.whole], [one.name for one in looked.unfinished]
 
 
@@ -51,7 +59,7 @@ def test_whole_checkpoints_come_by_step_and_others_say_what_they_lack(tmp_path: 
 
 def test_a_directory_that_does_not_exist_has_none(tmp_path: Path):
     """A trainer makes it later. What is no directory is an error."""
-    assert look(tmp_path / "absent", Naming()) == Looked(whole=(), unfinished=())
+    assert look(tmp_path / "absent", Naming()) == ScanResult(whole=(), unfinished=())
     (tmp_path / "file").touch()
     with pytest.raises(NotADirectoryError):
         look(tmp_path / "file", Naming())
@@ -137,7 +145,7 @@ def test_times_of_a_clock_that_is_ahead_do_not_matter(tmp_path: Path):
 
 def test_times_of_a_clock_that_is_behind_are_not_believed(tmp_path: Path):
     """A folder that appears between two looks with times from before is whole if it is the same at the next look."""
-    lookout = Lookout(tmp_path, Naming())
+    lookout = CheckpointScanner(tmp_path, Naming())
     lookout.look()
     files = model_files()
     tokenizer = files.popitem()
@@ -153,7 +161,7 @@ def test_times_of_a_clock_that_is_behind_are_not_believed(tmp_path: Path):
 def test_a_whole_checkpoint_stays_whole_when_files_are_added(tmp_path: Path):
     """Optimizers take minutes, and a mark of our own may be written."""
     folder = write(tmp_path / "checkpoint-1", model_files())
-    lookout = Lookout(tmp_path, Naming())
+    lookout = CheckpointScanner(tmp_path, Naming())
     before = lookout.look().whole
 
     (folder / "optimizer.pt").touch()
@@ -167,7 +175,7 @@ def test_a_whole_checkpoint_stays_whole_when_files_are_added(tmp_path: Path):
 def test_weights_that_are_written_again_are_another_checkpoint(tmp_path: Path):
     """As a new file, or into the file that is there."""
     folder = write(tmp_path / "checkpoint-1", model_files())
-    lookout = Lookout(tmp_path, Naming())
+    lookout = CheckpointScanner(tmp_path, Naming())
     identities = [lookout.look().whole[0].identity]
 
     shutil.rmtree(folder)
@@ -188,7 +196,7 @@ def test_a_checkpoint_that_is_deleted_is_gone_at_the_next_look(tmp_path: Path):
     """With nothing left of it."""
     write(tmp_path / "checkpoint-1", model_files())
     folder = write(tmp_path / "checkpoint-2", model_files())
-    lookout = Lookout(tmp_path, Naming())
+    lookout = CheckpointScanner(tmp_path, Naming())
     assert _names(lookout.look()) == (["checkpoint-1", "checkpoint-2"], [])
 
     shutil.rmtree(folder)
@@ -202,7 +210,7 @@ def test_what_has_not_changed_is_not_looked_into_again(tmp_path: Path, monkeypat
     write(tmp_path / "checkpoint-2", {"config.json": b"{}", "pytorch_model.bin": b""})
     short = write(tmp_path / "checkpoint-3", model_files() | {"model.safetensors": safetensors()[:-1]})
     write(tmp_path / "runs", {"a": b""})
-    lookout = Lookout(tmp_path, Naming())
+    lookout = CheckpointScanner(tmp_path, Naming())
     first = lookout.look()
     examined: list[str] = []
 
@@ -223,7 +231,7 @@ def test_what_has_not_changed_is_not_looked_into_again(tmp_path: Path, monkeypat
 def test_a_folder_that_has_just_changed_is_looked_into_again(tmp_path: Path):
     """A file that comes within the same unit of the file system's clock does not change the folder's time."""
     folder = write(tmp_path / "checkpoint-1", {"config.json": b"{}"}, old=False)
-    lookout = Lookout(tmp_path, Naming())
+    lookout = CheckpointScanner(tmp_path, Naming())
     now = folder.stat().st_mtime_ns
     assert _names(lookout.look()) == ([], ["checkpoint-1"])
 
@@ -288,7 +296,7 @@ def test_a_pattern_without_a_step_needs_the_trainers(tmp_path: Path):
 def test_a_marker_makes_a_checkpoint_whole(tmp_path: Path):
     """Without it, complete weights are not enough."""
     folder = write(tmp_path / "step_1", model_files())
-    lookout = Lookout(tmp_path, Naming(marker="STABLE"))
+    lookout = CheckpointScanner(tmp_path, Naming(marker="STABLE"))
     assert lookout.look().unfinished[0].reason == "waits for its marker 'STABLE'"
 
     write(folder, {"STABLE": b""})

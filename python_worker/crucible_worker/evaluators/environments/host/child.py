@@ -19,7 +19,7 @@ from crucible_worker.evaluators.answering import Answer
 from crucible_worker.evaluators.environments import entry_points, group, wire
 from crucible_worker.evaluators.environments.base import EnvironmentType, GroupBuilder
 from crucible_worker.evaluators.environments.episode import Shown
-from crucible_worker.evaluators.environments.own_loop import ForeignFailure, OwnLoop
+from crucible_worker.evaluators.environments.own_loop import ForeignFailure, ThreadedLoop
 from crucible_worker.evaluators.environments.records import outcome_of
 from crucible_worker.util.entry_points import told
 
@@ -49,7 +49,7 @@ async def _serve(end: socket.socket, environment: EnvironmentType) -> None:
 
 
 async def _group(order: dict[str, Any], environment: EnvironmentType, line: _Line) -> None:
-    own = OwnLoop(
+    own = ThreadedLoop(
         lambda event, fields: line.tell({"op": "warn", "event": event, "fields": fields}),
         cleanup_seconds=order["cleanup_seconds"],
         settle_seconds=order["settle_seconds"],
@@ -76,7 +76,7 @@ async def _group(order: dict[str, Any], environment: EnvironmentType, line: _Lin
     line.tell({"op": "over"})
 
 
-async def _played(order: dict[str, Any], make: Any, own: OwnLoop, asking: _ModelProxy) -> bytes:
+async def _played(order: dict[str, Any], make: Any, own: ThreadedLoop, asking: _ModelProxy) -> bytes:
     """The frame with the result of a group."""
     try:
         found = await group.run(
@@ -127,7 +127,7 @@ class _ModelProxy:
                 Reason.BAD_ENVIRONMENT, f"observed a {kind} that cannot be sent to a model: {told(error)}"
             ) from error
 
-    def tell(self, course: group.Course) -> None:
+    def tell(self, course: group.GroupState) -> None:
         self.line.tell({"op": "round", "course": wire.course_to_map(course)})
 
 

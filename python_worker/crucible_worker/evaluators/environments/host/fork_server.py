@@ -13,7 +13,7 @@ import sys
 from typing import Any, NoReturn
 
 from crucible_bridge.errors import BridgeError
-from crucible_worker.children.bounds import be_first_to_go, lower_priority
+from crucible_worker.children.bounds import lower_priority, set_oom_score
 from crucible_worker.children.fork_server import ForkServer, refuse
 from crucible_worker.children.lifetime import outlive
 from crucible_worker.children.messages import error_to_map
@@ -44,7 +44,7 @@ def keep(control: socket.socket, name: str) -> NoReturn:
         refuse(control, error)
     lower_priority()
     # If memory runs out, a group of environments should be killed first.
-    be_first_to_go()
+    set_oom_score()
     # Garbage collections would write to every page that is shared with forks.
     gc.collect()
     gc.freeze()
