@@ -178,9 +178,10 @@ class Workshop:
     """The URL of the journal's database, where the state directory has none."""
     servers: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Base URLs of OpenAI-compatible servers that the workers use, by name."""
-    """Whether workers run parts of each other's evaluations."""
     resume_interrupted: bool = False
     """Whether workers resume evaluations without a call for them."""
+    grading_processes: int = 0
+    """Processes that grade math; without them a worker starts sooner, and has no math."""
     code_sandboxes: int | None = None
     """Programs that a worker runs at once; as many as it likes if None."""
     clock_ahead_seconds: float = 0.0
@@ -201,6 +202,7 @@ class Workshop:
             "journal": self.journal or database_of(self.state_dir),
             "servers": dict(self.servers),
             "resume_interrupted": self.resume_interrupted,
+            "grading_processes": self.grading_processes,
             "code_sandboxes": self.code_sandboxes,
             "data_roots": list(map(str, self.data_roots)),
             "inspect_roots": list(map(str, self.inspect_roots)),

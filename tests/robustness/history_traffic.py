@@ -152,7 +152,9 @@ async def _references(folder: Path, replica: Replica) -> dict[str, dict[str, Ref
     rows = folder / "rows.jsonl"
     rows.write_text(CONTENTS["whole"])
     found: dict[str, dict[str, Reference]] = {}
-    async with workshop(folder, {"m": {}}, data_roots=(folder,), servers={"s": replica.url}) as shop:
+    async with workshop(
+        folder, {"m": {}}, data_roots=(folder,), servers={"s": replica.url}, grading_processes=2
+    ) as shop:
         bridge = (await shop.start()).bridge
 
         async def add(kind: str, wanted: EvaluateRequest) -> None:
@@ -741,6 +743,7 @@ async def record(folder: Path, seed: int, seconds: float, server: PostgresServer
             servers={"s": replica.url},
             journal=None if server is None else server.new_database(),
             resume_interrupted=rng.random() < 0.5,
+            grading_processes=2,
             limits={"outage_seconds": rng.choice(OUTAGE_SECONDS)},
             seconds=seconds + SETTLE_SECONDS + 120,
         ) as shop:

@@ -1,6 +1,6 @@
 """A worker whose models follow a script, as the whole of a process: `python scripted_worker.py CONFIGURATION`.
 
-The configuration is JSON: `ready_file`, `state_dir`, `journal`, `code_sandboxes`, `data_roots`,
+The configuration is JSON: `ready_file`, `state_dir`, `journal`, `grading_processes`, `code_sandboxes`, `data_roots`,
 `inspect_roots`, `log_dir` and `limits` as settings of a worker, `servers` with the base URLs of OpenAI-compatible
 servers by name, and `models`, which gives each model by name with the fields of `ScriptedModel` that JSON can hold. A
 model with `hold_gil` writes to its `call_file`, then waits for ever in C without releasing the GIL. With `standby` the
@@ -48,6 +48,7 @@ def main(configuration: dict[str, Any]) -> int:
         **journal,
         **places,
         port=0,
+        grading_processes=configuration["grading_processes"],
         ready_file=Path(configuration["ready_file"]),
         state_dir=Path(configuration["state_dir"]),
         data_roots=tuple(map(Path, configuration["data_roots"])),

@@ -182,7 +182,7 @@ async def _check(
 async def test_a_costly_message_is_refused_at_little_cost(tmp_path: Path, called: str, name: str) -> None:
     """Of each shape one: empty messages, fields of no meaning, numbers, and as many messages as a request may have."""
     method = next(method for method in _methods() if method.name == called)
-    async with workshop(tmp_path, {"m": {}}) as shop:
+    async with workshop(tmp_path, {"m": {}}, grading_processes=2) as shop:
         await _check(await shop.start(), method, name, dict(_messages(method.input_type))[name]())
 
 
@@ -206,7 +206,7 @@ async def test_a_message_that_is_declared_as_long_is_ended(tmp_path: Path, path:
 @pytest.mark.parametrize("method", list(_methods()), ids=lambda method: method.name)
 async def test_the_costliest_messages_of_a_call_are_bounded(tmp_path: Path, method: Any) -> None:
     """Of every shape, in each field of the request that can have it."""
-    async with workshop(tmp_path, {"m": {}}, seconds=3_600) as shop:
+    async with workshop(tmp_path, {"m": {}}, seconds=3_600, grading_processes=2) as shop:
         worker = await shop.start()
         for name, made in _messages(method.input_type):
             await _check(worker, method, name, made())
@@ -215,7 +215,7 @@ async def test_the_costliest_messages_of_a_call_are_bounded(tmp_path: Path, meth
 @pytest.mark.torture
 async def test_a_compressed_message_is_not_expanded(tmp_path: Path) -> None:
     """Of no call: it is refused for its compression, at the cost of what was sent."""
-    async with workshop(tmp_path, {"m": {}}, seconds=3_600) as shop:
+    async with workshop(tmp_path, {"m": {}}, seconds=3_600, grading_processes=2) as shop:
         worker = await shop.start()
         for method in _methods():
             ended = await _check(

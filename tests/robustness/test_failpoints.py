@@ -186,7 +186,9 @@ async def _swept(folder: Path, sweeps: Sequence[Sweep], most: int) -> None:
     fields: dict[str, Any] = {"environment": failpoints.environment, "code_sandboxes": 1}
     async with replicas(folder, 0.0) as (server,):
         with server.closing():
-            async with workshop(folder, {"m": {}}, seconds=SWEEP_SECONDS, servers={"s": server.url}, **fields) as shop:
+            async with workshop(
+                folder, {"m": {}}, seconds=SWEEP_SECONDS, servers={"s": server.url}, grading_processes=2, **fields
+            ) as shop:
                 await _all_swept(await shop.start(), failpoints, sweeps, most)
 
 
@@ -284,7 +286,9 @@ STARTS = {
 
 async def _start_swept(folder: Path, calls: Calls, error: int, most: int) -> None:
     failpoints = Failpoints.built(folder)
-    async with workshop(folder, {"m": {}}, seconds=SWEEP_SECONDS, environment=failpoints.environment) as shop:
+    async with workshop(
+        folder, {"m": {}}, seconds=SWEEP_SECONDS, grading_processes=2, environment=failpoints.environment
+    ) as shop:
         # The first start of all makes the journal, and has other calls.
         for seen in (NEVER, NEVER):
             seen = await _started(shop, failpoints, calls, error, seen)
