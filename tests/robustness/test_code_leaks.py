@@ -176,10 +176,10 @@ WORKER = """
 import asyncio, sys
 from crucible_bridge.types import Assertions, CodeItem, CodeLimits
 from crucible_worker.grading.code.grader import CodeGrader
-from crucible_worker.grading.code.places import Places
+from crucible_worker.grading.code.places import SandboxSlots
 
 async def main():
-    grader = CodeGrader(Places(2))
+    grader = CodeGrader(SandboxSlots(2))
     good = CodeItem(response="def f(x): return x", tests=(Assertions("assert f(1) == 1"),))
     await grader.grade(good, CodeLimits())
     print("running", flush=True)

@@ -188,7 +188,7 @@ async def test_journal_that_others_never_give_back_is_unwritable(tmp_path):
 
 async def test_journal_that_cannot_be_read_for_a_while_is_read_again(tmp_path):
     """Out of file descriptors, calls fail with UNAVAILABLE, retryable; later cancels are heard all the same."""
-    async with workshop(tmp_path, {"m": {"latency": 0.2}}) as shop:
+    async with workshop(tmp_path, {"m": {"latency": 0.2}}, grading_processes=2) as shop:
         owner, other = await shop.start_several(2)
         await _running(owner, "one", concurrency=1)
         # Processes that start without descriptors are another matter.
