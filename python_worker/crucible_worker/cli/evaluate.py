@@ -220,7 +220,7 @@ def evaluate(
                 refuse_journal("--output", output, settings.state_dir)
             outcome = run_summary.RunSummary(
                 models=typed.models,
-                shown=run_summary.Shown(as_json=as_json, verbose=verbose, output=output),
+                shown=run_summary.Observation(as_json=as_json, verbose=verbose, output=output),
                 place=None if no_keep else _place(state_dir, settings),
             )
             raise typer.Exit(_run(settings, typed, outcome))
