@@ -15,7 +15,7 @@ from hypothesis import settings
 
 CORE_CPU_SECONDS = 3.0
 """Most of a test of the core, with those of the children that have ended."""
-EXAMPLES = {True: 25, False: 200}
+EXAMPLES = {True: 25, False: 100}
 """Of a property, in the core and elsewhere."""
 SEPARATE = {
     "bench": "measures; `make bench` runs the benchmarks",

@@ -90,7 +90,7 @@ def typical(values: Sequence[float]) -> Mapping[str, float] | None:
     if not len(values):
         return None
     numbers = np.asarray(values, np.float64)
-    with np.errstate(over="ignore"):  # the mean of huge numbers may be none, which is null as data
+    with np.errstate(over="ignore", invalid="ignore"):  # the mean of huge numbers may be none, which is null as data
         mean = float(numbers.mean())
     median, most_of_all = np.quantile(numbers, (0.5, 0.95), method="inverted_cdf")
     return {"mean": mean, "median": float(median), "p95": float(most_of_all)}
