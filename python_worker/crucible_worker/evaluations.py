@@ -55,7 +55,6 @@ from crucible_worker.history.evaluation_files import remove_forgotten
 from crucible_worker.history.reaper import Reaper
 from crucible_worker.history.run_registry import RunRegistry
 from crucible_worker.journal import Journal, JournalUnavailable, Transaction
-from crucible_worker.journal.lived_time import UptimeClock
 from crucible_worker.journal.queries import (
     SAMPLE_PAGE_BYTES,
     EvaluationRow,
@@ -69,6 +68,7 @@ from crucible_worker.journal.queries import (
     read_samples,
 )
 from crucible_worker.journal.records import Joint
+from crucible_worker.journal.uptime import UptimeClock
 from crucible_worker.planning.follow_records import FollowRecords
 from crucible_worker.planning.patience import Patient
 from crucible_worker.planning.plans import TOUCH_SECONDS, DecodePlan, EncodePlan, EvaluationPlans
@@ -188,7 +188,7 @@ class Evaluations:
             evaluations._logs = LogFiles(journal, log_dir)
         evaluations._patient = Patient(journal, limits.max_compared_samples, evaluations._known, model_roots)
         await evaluations._reaper.reap_all()
-        evaluations._keep("requests", evaluations._admission.heed_callers)
+        evaluations._keep("requests", evaluations._admission.apply_requests)
         if resume_interrupted:
             evaluations._keep("resumptions", Resuming(journal, evaluations._admission, evaluations._reaper).run)
         policy = retention.Retention(

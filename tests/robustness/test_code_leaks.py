@@ -176,7 +176,7 @@ WORKER = """
 import asyncio, sys
 from crucible_bridge.types import Assertions, CodeItem, CodeLimits
 from crucible_worker.grading.code.grader import CodeGrader
-from crucible_worker.grading.code.places import SandboxSlots
+from crucible_worker.grading.code.sandbox_slots import SandboxSlots
 
 async def main():
     grader = CodeGrader(SandboxSlots(2))

@@ -11,7 +11,7 @@ import pytest
 
 from crucible_bridge.errors import BackendError, BridgeError
 from crucible_bridge.types import EvaluationState, EvaluatorSpec, Limits, Sample, SamplingParams, Verdict
-from crucible_worker.inference.calls import ATTEMPTS_PER_CALL
+from crucible_worker.inference.retries import ATTEMPTS_PER_CALL
 from crucible_worker.testing import STALL, Call, ScriptedModel, Stall, run_worker
 from tests.service.evaluation_kit import samples_of
 

@@ -17,8 +17,8 @@ from crucible_bridge.types import CodeItem, CodeLimits, CodeTest, Grade
 from crucible_worker.grading.code.bubblewrap import Isolation
 from crucible_worker.grading.code.grader import CodeGrader
 from crucible_worker.grading.code.images import CodeImage
-from crucible_worker.grading.code.places import SandboxSlots
 from crucible_worker.grading.code.sandbox import Sandbox
+from crucible_worker.grading.code.sandbox_slots import SandboxSlots
 from tests import needs
 from tests.service.grading_kit import processes_below
 

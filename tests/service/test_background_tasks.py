@@ -24,7 +24,7 @@ from tests.service.server_kit import settings_for
 TASKS: dict[str, tuple[Any, str]] = {
     "follows": (FollowRecords, "open"),
     "grading": (GradingPool, "start"),
-    "requests": (Admission, "heed_callers"),
+    "requests": (Admission, "apply_requests"),
     "resumptions": (Resuming, "run"),
     "retention": (retention, "keep_trimmed"),
     "warm-up": (server, "describe"),

@@ -17,7 +17,7 @@ import pytest
 from crucible_bridge.types import EvaluationState
 from crucible_worker.backends.openai.servers import OpenAIServer
 from crucible_worker.cli.requests import EvaluateOptions, evaluations_to_run
-from crucible_worker.cli.running import NotRun, Ran, run
+from crucible_worker.cli.running import EvaluationRun, NotRun, run
 from crucible_worker.config import Settings
 from crucible_worker.evaluations import Evaluations
 from crucible_worker.journal.schema import JOURNAL_FILE
@@ -263,11 +263,11 @@ async def test_a_second_one_goes_on_where_the_first_is_ended(
             openai_servers=(OpenAIServer(name="held", base_url=server.url),),
         ).validate()
         _, asked = evaluations_to_run(TYPED)
-        ended: list[Ran | NotRun] = []
+        ended: list[EvaluationRun | NotRun] = []
         await run(settings, asked, TYPED.evaluators, ended, quiet=True)
         await first.communicate()
 
     (ran,) = ended
-    assert isinstance(ran, Ran)
+    assert isinstance(ran, EvaluationRun)
     assert found[0] is EvaluationState.RUNNING
     assert (ran.evaluation.state, ran.evaluation.metrics.values["accuracy"]) == (EvaluationState.COMPLETED, 1.0)

@@ -28,9 +28,9 @@ from crucible_worker.evaluators.environments import child, group, starting, wire
 from crucible_worker.evaluators.environments import processes as processes_module
 from crucible_worker.evaluators.environments.entry_points import GROUP
 from crucible_worker.evaluators.environments.group import FailurePolicy, Strategy
-from crucible_worker.evaluators.environments.own_loop import guarded_call
 from crucible_worker.evaluators.environments.processes import EnvironmentProcesses
 from crucible_worker.evaluators.environments.records import outcome_of
+from crucible_worker.evaluators.environments.threaded_loop import guarded_call
 from tests.distributions import install, lay_out
 from tests.robustness.harness import count_lines, until, workshop
 from tests.robustness.starved import Starved

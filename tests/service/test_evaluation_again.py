@@ -87,7 +87,7 @@ def broken(count: int, *, retryable: bool = True) -> Broken:
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Failed calls are made again without a pause."""
-    monkeypatch.setattr("crucible_worker.inference.calls.BACKOFF_SECONDS", 0.0)
+    monkeypatch.setattr("crucible_worker.inference.retries.BACKOFF_SECONDS", 0.0)
 
 
 @rows(

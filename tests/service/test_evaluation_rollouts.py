@@ -13,7 +13,7 @@ import crucible_bridge
 from crucible_bridge.rollouts import pad_rollouts
 from crucible_bridge.types import Dataset, EvaluationState, EvaluatorSpec, Sample, SamplingParams, Verdict
 from crucible_worker import evaluations
-from crucible_worker.engine import sample_runs
+from crucible_worker.engine import sample_runner
 from crucible_worker.server import Worker
 from crucible_worker.testing import ScriptedModel
 from tests.service.evaluation_kit import asked, failing, numbered, rig, samples_of
@@ -107,7 +107,7 @@ async def test_rollouts_larger_than_a_page_are_read_page_by_page(monkeypatch):
 
 async def test_rollouts_that_no_page_could_carry_are_an_error_of_their_sample(monkeypatch):
     """It says how large they were; the other samples are kept, and every page can be read."""
-    monkeypatch.setattr(sample_runs, "MAX_GROUP_BYTES", 400)
+    monkeypatch.setattr(sample_runner, "MAX_GROUP_BYTES", 400)
     long = Sample(id="long", input="x" * 100, targets=("X" * 8,))
     async with rig() as r:
         evaluation = await r.evaluation.evaluate(

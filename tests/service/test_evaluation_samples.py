@@ -11,7 +11,7 @@ from crucible_bridge.errors import BackendError, InvalidField, Unavailable
 from crucible_bridge.events import EventKind
 from crucible_bridge.types import EvaluationState, Limits, Sample, Verdict
 from crucible_worker.grading.text import ExactMatch
-from crucible_worker.inference.calls import ATTEMPTS_PER_CALL, MIN_RETRIES
+from crucible_worker.inference.retries import ATTEMPTS_PER_CALL, MIN_RETRIES
 from crucible_worker.testing import STALL, ScriptedModel, run_worker
 from crucible_worker.util.limits import WorkerLimits
 from tests.service.evaluation_kit import (

@@ -135,7 +135,7 @@ async def test_one_that_fails_is_logged_when_another_attempt_has_completed_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """Once, and whole: also the evaluator that finished in the attempt that failed has no row before."""
-    monkeypatch.setattr("crucible_worker.inference.calls.BACKOFF_SECONDS", 0.0)
+    monkeypatch.setattr("crucible_worker.inference.retries.BACKOFF_SECONDS", 0.0)
     model = ScriptedModel(fault=failing("q0", retryable=True))
     request = asked(
         evaluators=[nll(), accuracy()],

@@ -22,7 +22,7 @@ from crucible_bridge.types import (
 from crucible_worker.backends.local import LocalBackend
 from crucible_worker.embedded import registry
 from crucible_worker.embedded.arithmetic import held_out
-from crucible_worker.inference.calls import RetryingModel, RetryPolicy
+from crucible_worker.inference.retries import RetryingModel, RetryPolicy
 from crucible_worker.inference.transcripts import Transcript
 from crucible_worker.rendering import render_prompt, render_supervised, sample_answers
 from tests import needs

@@ -22,7 +22,7 @@ from crucible_worker.backends.openai.servers import OpenAIServer
 from crucible_worker.cli import app
 from crucible_worker.cli.compared import Compared
 from crucible_worker.cli.requests import EvaluationToRun
-from crucible_worker.cli.running import Ran
+from crucible_worker.cli.running import EvaluationRun
 from crucible_worker.config import Settings
 from crucible_worker.evaluators import registry
 from crucible_worker.server import Worker
@@ -105,15 +105,15 @@ def shared(folder: Path) -> Iterator[Shared]:
 
 
 @pytest.fixture
-def run_there(shared: Shared, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Ran]:
+def run_there(shared: Shared, folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[EvaluationRun]:
     """Have `evaluate` query the shared worker, as a separate process for each line takes longer; what it got."""
-    told: list[Ran] = []
+    told: list[EvaluationRun] = []
 
     async def run(
         _settings: Settings,
         asked: Sequence[EvaluationToRun],
         _evaluators: Sequence[str],
-        ended: list[Ran],
+        ended: list[EvaluationRun],
         _own: object,
         *,
         quiet: bool,
@@ -121,7 +121,7 @@ def run_there(shared: Shared, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
         async with crucible_bridge.connect(shared.address) as bridge:
             for each in asked:
                 evaluation = await bridge.evaluation.evaluate(each.request)
-                told.append(Ran(model=each.model, name=each.name, evaluation=evaluation, first_unscored={}))
+                told.append(EvaluationRun(model=each.model, name=each.name, evaluation=evaluation, first_unscored={}))
         ended.extend(told)
         return ()
 
@@ -149,7 +149,7 @@ def test_every_evaluator_and_every_call_has_its_line():
 
 @pytest.mark.usefixtures("brevity")
 @pytest.mark.parametrize("name", [name for name, line in LINES.items() if line.startswith("crucible-worker ")])
-def test_an_evaluators_line_gives_numbers(name: str, shared: Shared, run_there: list[Ran]):
+def test_an_evaluators_line_gives_numbers(name: str, shared: Shared, run_there: list[EvaluationRun]):
     """Typed as it stands, it exits with 0, and its evaluator has judged samples and found its keys."""
     _skip_without_what_it_needs(LINES[name])
     program, *arguments = shlex.split(LINES[name].replace(JUDGE_URL, shared.judge_url))

@@ -26,7 +26,7 @@ from crucible_bridge.types import (
     TruncatedPart,
     Verdict,
 )
-from crucible_worker.inference.calls import ATTEMPTS_PER_CALL, MISFITS_PER_CALL
+from crucible_worker.inference.retries import ATTEMPTS_PER_CALL, MISFITS_PER_CALL
 from crucible_worker.util.limits import WorkerLimits
 from tests import needs
 from tests.service.evaluation_kit import numbered, refused, samples_of, state_of

@@ -17,8 +17,14 @@ from crucible_bridge.v1 import (
     events_pb2_grpc,
     worker_pb2,
 )
+from crucible_worker.rpc.byte_budget import (
+    ARRIVING_BYTES,
+    ARRIVING_SECONDS,
+    LARGE_BYTES,
+    RETRY_AFTER_SECONDS,
+    SMALL_BYTES,
+)
 from crucible_worker.rpc.calls import Calls
-from crucible_worker.rpc.room import ARRIVING_BYTES, ARRIVING_SECONDS, LARGE_BYTES, RETRY_AFTER_SECONDS, SMALL_BYTES
 from crucible_worker.util.limits import WorkerLimits
 from tests.service.server_kit import Rig, error_of, evaluate_request, serving, settings_for, token_file, until
 

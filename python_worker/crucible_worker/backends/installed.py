@@ -24,7 +24,7 @@ from crucible_worker.backends.distributions import Measured
 from crucible_worker.backends.metering import Meter
 from crucible_worker.backends.wrapping import WrappedModel
 from crucible_worker.util.entry_points import EntryPoints, told
-from crucible_worker.util.faults import logged, with_id
+from crucible_worker.util.error_reporter import logged, with_id
 
 __all__ = ["GROUP", "InstalledBackends"]
 

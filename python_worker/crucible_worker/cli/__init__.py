@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from crucible_worker.cli.best import best as _best
+from crucible_worker.cli.broken_pipe import telling_lost_output as _telling_lost_output
 from crucible_worker.cli.compare import compare as _compare
 from crucible_worker.cli.controls import concurrency as _concurrency
 from crucible_worker.cli.controls import pause as _pause
@@ -30,7 +31,6 @@ from crucible_worker.cli.grade import grade as _grade
 from crucible_worker.cli.health import health as _health
 from crucible_worker.cli.listing import evaluators as _evaluators
 from crucible_worker.cli.listing import graders as _graders
-from crucible_worker.cli.lost_output import telling_lost_output as _telling_lost_output
 from crucible_worker.cli.once import OnceCommand as _OnceCommand
 from crucible_worker.cli.prompt import prompt as _prompt
 from crucible_worker.cli.ray import app as _ray

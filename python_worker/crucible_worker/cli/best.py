@@ -314,7 +314,7 @@ async def _pairs(
 
 def _written(run: str, metric: str, found: _Ranked, config: Path | None, model_root: list[Path] | None) -> Path:
     from crucible_bridge.errors import BridgeError
-    from crucible_worker.cli.here import with_roots
+    from crucible_worker.cli.workspace import with_roots
     from crucible_worker.planning.best_file import write_best
 
     roots = with_roots(settings_or_exit(config, model_roots=model_root)).model_roots

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from crucible_worker.cli.here import Termination
 from crucible_worker.cli.options import EXIT_FAILED, EXIT_INTERRUPTED, Json
+from crucible_worker.cli.workspace import Termination
 from crucible_worker.util.interrupts import raise_interrupts
 
 if TYPE_CHECKING:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crucible_worker.cli.here import state_folder, with_roots
 from crucible_worker.cli.options import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -67,6 +66,7 @@ from crucible_worker.cli.request_options import (
     Timeout,
     Where,
 )
+from crucible_worker.cli.workspace import state_folder, with_roots
 from crucible_worker.util.interrupts import raise_interrupts
 from crucible_worker.util.loading import loading
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crucible_worker.cli.completion import one_of
-from crucible_worker.cli.here import with_roots
 from crucible_worker.cli.options import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -62,6 +61,7 @@ from crucible_worker.cli.request_options import (
     Timeout,
     Where,
 )
+from crucible_worker.cli.workspace import with_roots
 from crucible_worker.util.interrupts import raise_interrupts
 
 if TYPE_CHECKING:

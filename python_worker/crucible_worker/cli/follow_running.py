@@ -18,10 +18,10 @@ from crucible_bridge.codec.plans import plan_from_record, plan_to_record
 from crucible_bridge.errors import NotFound
 from crucible_bridge.events import Event, EventKind
 from crucible_bridge.types import EvaluationState, FollowRunRequest
-from crucible_worker.cli.here import Termination, opened
 from crucible_worker.cli.one_line import one_line
 from crucible_worker.cli.options import EXIT_FAILED
 from crucible_worker.cli.progress import Show, progress
+from crucible_worker.cli.workspace import Termination, opened
 from crucible_worker.config import Settings
 from crucible_worker.evaluations import Evaluations
 from crucible_worker.journal.follows import FollowRow

@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, TextIO
 
 import typer
 
-from crucible_worker.cli.here import Termination
 from crucible_worker.cli.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, Json
+from crucible_worker.cli.workspace import Termination
 from crucible_worker.exports.files import whole_file
 from crucible_worker.util.interrupts import raise_interrupts
 

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crucible_worker.cli.here import Termination, opened, state_folder, with_roots
 from crucible_worker.cli.options import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
@@ -60,6 +59,7 @@ from crucible_worker.cli.request_options import (
     Timeout,
     Where,
 )
+from crucible_worker.cli.workspace import Termination, opened, state_folder, with_roots
 from crucible_worker.util.interrupts import raise_interrupts
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Annotated, NoReturn, TypeVar
 import typer
 
 from crucible_worker.cli.completion import evaluation_ids
-from crucible_worker.cli.here import Termination
 from crucible_worker.cli.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, settings_or_exit
 from crucible_worker.cli.remote import Trust, token_in
 from crucible_worker.cli.results import results_of_journal, results_of_worker
+from crucible_worker.cli.workspace import Termination
 
 if TYPE_CHECKING:
     from crucible_bridge import Bridge

@@ -11,12 +11,12 @@ import typer
 
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.types import EvaluationState, format_model
-from crucible_worker.cli.here import with_roots
 from crucible_worker.cli.options import EXIT_FAILED, EXIT_INTERRUPTED, settings_or_exit
 from crucible_worker.cli.reading import read_or_exit, say_state
 from crucible_worker.cli.requests import EvaluationToRun
 from crucible_worker.cli.run_summary import Observation, RunSummary
 from crucible_worker.cli.running import run
+from crucible_worker.cli.workspace import with_roots
 from crucible_worker.engine.resuming import refuse_bound
 
 if TYPE_CHECKING:

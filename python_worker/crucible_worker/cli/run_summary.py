@@ -20,7 +20,7 @@ from crucible_worker.cli import compared as comparing
 from crucible_worker.cli.compared import Compared
 from crucible_worker.cli.options import EXIT_FAILED, EXIT_USAGE
 from crucible_worker.cli.report import written
-from crucible_worker.cli.running import NotRun, Ran
+from crucible_worker.cli.running import EvaluationRun, NotRun
 from crucible_worker.cli.tables import evaluation_as_data, write_table
 from crucible_worker.evaluators.parts import EvaluatorParts
 from crucible_worker.evaluators.registry import info_if_known
@@ -90,7 +90,7 @@ class RunSummary:
     """The suite's name; empty without one."""
     total: int = 0
     """The number of requested evaluations."""
-    several: list[Ran | NotRun] = dataclasses.field(default_factory=list)
+    several: list[EvaluationRun | NotRun] = dataclasses.field(default_factory=list)
     """Those that have ended, or were refused."""
     compared: Sequence[Compared] = ()
     """The models compared with the first, once all have ended."""
@@ -111,9 +111,9 @@ class RunSummary:
     def exit_code(self) -> int:
         """0 if every evaluator finished and scored; evaluators without a score are named on stderr."""
         scored = self._tell_without_scores()
-        if all(isinstance(each, Ran) and each.succeeded for each in self.several):
+        if all(isinstance(each, EvaluationRun) and each.succeeded for each in self.several):
             return 0 if scored else EXIT_FAILED
-        failed = any(isinstance(each, Ran) or not each.refused for each in self.several)
+        failed = any(isinstance(each, EvaluationRun) or not each.refused for each in self.several)
         return EXIT_FAILED if failed else EXIT_USAGE
 
     def _as_data(self) -> dict[str, Any]:
@@ -128,7 +128,7 @@ class RunSummary:
 
     def _write_for_people(self, *, one: bool) -> None:
         for each in self.several:
-            if isinstance(each, Ran):
+            if isinstance(each, EvaluationRun):
                 self._write_ran(each)
             elif one:
                 typer.echo(f"crucible-worker: {each.message}", err=True)
@@ -137,14 +137,14 @@ class RunSummary:
         for title, rows in comparing.tables(self.compared):
             write_table(sys.stdout, title, comparing.COLUMNS, rows)
         if not one:
-            finished = sum(isinstance(each, Ran) and each.succeeded for each in self.several)
+            finished = sum(isinstance(each, EvaluationRun) and each.succeeded for each in self.several)
             typer.echo(f"{self.suite or 'evaluations'}: {finished} of {self.total} finished")
-        ids = [shlex.quote(each.evaluation.evaluation_id) for each in self.several if isinstance(each, Ran)]
+        ids = [shlex.quote(each.evaluation.evaluation_id) for each in self.several if isinstance(each, EvaluationRun)]
         if self.place is not None and ids:
             show, report = f"show {ids[0]}{self.place}", f"report {' '.join(ids)}{self.place}"
             typer.echo(f"More: crucible-worker {show}; crucible-worker {report}")
 
-    def _write_ran(self, ran: Ran) -> None:
+    def _write_ran(self, ran: EvaluationRun) -> None:
         evaluation = ran.evaluation
         title = ", ".join(filter(None, (ran.name, _title(evaluation))))
         if self.shown.verbose:
@@ -162,7 +162,7 @@ class RunSummary:
         for name, text in _notes(ran):
             typer.echo(f"{name}: {text}")
 
-    def _label(self, each: Ran | NotRun) -> str:
+    def _label(self, each: EvaluationRun | NotRun) -> str:
         """What distinguishes it from the others."""
         return " ".join(filter(None, (each.model if len(self.models) > 1 else "", each.name)))
 
@@ -171,7 +171,7 @@ class RunSummary:
         found = [
             (self._label(each), result, each.first_unscored.get(result.evaluator.label))
             for each in self.several
-            if isinstance(each, Ran)
+            if isinstance(each, EvaluationRun)
             for result in each.without_scores
         ]
         for name, result, first in found:
@@ -205,14 +205,14 @@ def _error_as_data(error: BridgeError, message: str) -> dict[str, Any]:
     return {"code": error.code.value, "reason": error.reason, "field": error.field, "message": message}
 
 
-def _as_data(each: Ran | NotRun) -> dict[str, Any]:
-    if isinstance(each, Ran):
+def _as_data(each: EvaluationRun | NotRun) -> dict[str, Any]:
+    if isinstance(each, EvaluationRun):
         joint = None if each.joint is None else dataclasses.asdict(each.joint)
         return {**evaluation_as_data(each.evaluation, each.first_unscored), "joint": joint}
     return {"error": _error_as_data(each.error, each.message)}
 
 
-def _rows(ran: Ran) -> list[Sequence[str]]:
+def _rows(ran: EvaluationRun) -> list[Sequence[str]]:
     metrics = ran.evaluation.metrics
     rows: list[Sequence[str]] = [] if ran.joint is None else [["prompt ends", joint_as_text(ran.joint)]]
     rows += [[key, f"{value:.6g}"] for key, value in metrics.values.items()]
@@ -224,7 +224,7 @@ def _rows(ran: Ran) -> list[Sequence[str]]:
     return rows + [list(note) for note in _notes(ran)]
 
 
-def _notes(ran: Ran) -> Iterator[tuple[str, str]]:
+def _notes(ran: EvaluationRun) -> Iterator[tuple[str, str]]:
     """What there is to say besides metrics: another model, samples without a score, tokens, and how it ended."""
     evaluation = ran.evaluation
     if other := another_model(evaluation.engine):

@@ -14,10 +14,10 @@ from crucible_bridge.events import EventKind
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Evaluation, EvaluationState, EvaluatorResult, Problem, SampleResult, Verdict
 from crucible_worker.cli.compared import Compared, compared
-from crucible_worker.cli.here import Termination, opened
 from crucible_worker.cli.progress import Show, progress
 from crucible_worker.cli.refusals import Refused, in_flags, refusing
 from crucible_worker.cli.requests import EvaluationToRun
+from crucible_worker.cli.workspace import Termination, opened
 from crucible_worker.config import Settings
 from crucible_worker.engine.phases import Phase
 from crucible_worker.evaluations import Evaluations
@@ -25,14 +25,14 @@ from crucible_worker.journal.records import Joint
 from crucible_worker.server.parts import CustomFiles
 from crucible_worker.telemetry.logging import configure_logging
 
-__all__ = ["NotRun", "Ran", "run"]
+__all__ = ["EvaluationRun", "NotRun", "run"]
 
 PHASE_SECONDS = 0.2
 """Between two looks at what is done."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Ran:
+class EvaluationRun:
     """An evaluation that ran."""
 
     model: str
@@ -81,7 +81,7 @@ async def run(
     settings: Settings,
     asked: Sequence[EvaluationToRun],
     evaluators: Sequence[str],
-    ended: list[Ran | NotRun],
+    ended: list[EvaluationRun | NotRun],
     own: CustomFiles | None = None,
     *,
     quiet: bool,
@@ -114,7 +114,7 @@ async def run(
                     ended.append(found)
                 return await compared(
                     parts.evaluations.comparisons,
-                    [(each.name, each.evaluation) for each in ended if isinstance(each, Ran)],
+                    [(each.name, each.evaluation) for each in ended if isinstance(each, EvaluationRun)],
                 )
     finally:
         log_writer.close(1.0)
@@ -122,7 +122,7 @@ async def run(
 
 async def _one(
     evaluations: Evaluations, settings: Settings, asked: EvaluationToRun, evaluators: Sequence[str], show: Show
-) -> Ran | NotRun:
+) -> EvaluationRun | NotRun:
     label = asked.label
     show.phase(label, Phase.READING)
     after: int | None = None
@@ -155,7 +155,7 @@ async def _one(
             break
         # Another process ran it, and has ended: this one resumes it.
     evaluation = await evaluations.get(evaluation.evaluation_id)
-    return Ran(
+    return EvaluationRun(
         model=asked.model,
         name=asked.name,
         evaluation=evaluation,

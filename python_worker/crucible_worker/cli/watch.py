@@ -69,7 +69,7 @@ def watch(
         raise typer.Exit(EXIT_FAILED)
 
 
-class _Shown(Protocol):
+class _WatchedState(Protocol):
     """Where progress is shown."""
 
     def update(self, evaluation: Evaluation) -> None:
@@ -84,7 +84,7 @@ class _Shown(Protocol):
 class _Settling:
     """Shows results of evaluators as they end, before their evaluations do."""
 
-    def __init__(self, bridge: Bridge, infos: Infos, shown: _Shown) -> None:
+    def __init__(self, bridge: Bridge, infos: Infos, shown: _WatchedState) -> None:
         self._bridge, self._infos, self._shown = bridge, infos, shown
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -116,7 +116,7 @@ class _Settling:
             return
 
 
-async def _follow(bridge: Bridge, evaluation_id: str | None, shown: _Shown, settling: _Settling) -> bool:
+async def _follow(bridge: Bridge, evaluation_id: str | None, shown: _WatchedState, settling: _Settling) -> bool:
     """Follow one evaluation, or all that are at work, to their ends; whether all have completed."""
     from crucible_bridge.types import EvaluationState
 

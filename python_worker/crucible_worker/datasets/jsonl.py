@@ -25,7 +25,7 @@ from crucible_bridge.reasons import Reason
 from crucible_bridge.types import MalformedRow, RowReader, Sample, kind_of
 from crucible_worker.datasets.text_files import text_file
 from crucible_worker.util.below_roots import LeadsOut, find_below
-from crucible_worker.util.faults import shortage
+from crucible_worker.util.error_reporter import shortage
 from crucible_worker.util.parsing import parts_of, uncollected, written
 
 __all__ = [

@@ -51,7 +51,7 @@ from crucible_worker.evaluators.base import Evaluator
 from crucible_worker.history.reaper import Reaper
 from crucible_worker.history.rules import refuse_other_rules
 from crucible_worker.journal import Journal, JournalUnavailable, Transaction
-from crucible_worker.journal.outages import LogOnce
+from crucible_worker.journal.log_once import LogOnce
 from crucible_worker.journal.queries import EvaluationRow, Reads, find
 from crucible_worker.journal.records import request_from_record
 from crucible_worker.util.fingerprints import model_part, same
@@ -292,7 +292,7 @@ class Admission:
             error.metadata["evaluation_id"] = evaluation_id
             raise error
 
-    async def heed_callers(self) -> None:
+    async def apply_requests(self) -> None:
         """Apply to attempts what callers of other workers have asked: cancels, pauses, another concurrency.
 
         Runs until it is cancelled itself.
@@ -323,7 +323,7 @@ class Admission:
     def control(self, number: int, control: Control) -> None:
         """Apply what callers have set to this worker's attempt at an evaluation, if it has one."""
         if (attempt := self._attempts.get(number)) is not None:
-            attempt.heed(control)
+            attempt.apply(control)
 
     def refuse_above_limit(self, concurrency: int, field: str) -> None:
         """Raise InvalidField if this worker's limit of samples at work at once is lower.

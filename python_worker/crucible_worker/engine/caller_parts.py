@@ -20,7 +20,7 @@ from crucible_worker.backends.orchestrator import Caller, chosen
 from crucible_worker.engine.preparation import option_path
 from crucible_worker.evaluators.base import CallerPart, Evaluator, PartKind, caller_parts
 from crucible_worker.grading.caller import CALLER
-from crucible_worker.inference.calls import RetryPolicy
+from crucible_worker.inference.retries import RetryPolicy
 
 __all__ = ["GatedCaller", "refuse_without_caller", "unused_parts"]
 

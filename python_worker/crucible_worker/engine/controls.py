@@ -1,7 +1,7 @@
 """What callers change of an evaluation while it runs: whether it is paused, and how many samples are at work at once.
 
 Each change is one transaction, with its event. The worker that owns the evaluation reads the changes of other workers
-at the journal's news; see `Admission.heed_callers`.
+at the journal's news; see `Admission.apply_requests`.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ from crucible_bridge.problems import problem_of
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Problem
 from crucible_worker.journal import JournalUnavailable
-from crucible_worker.util.faults import logged, shortage, with_id
+from crucible_worker.util.error_reporter import logged, shortage, with_id
 
 __all__ = ["INTERRUPTS", "Ending", "Stopped", "stopped_by"]
 

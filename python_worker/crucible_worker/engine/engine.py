@@ -5,7 +5,7 @@ r"""One attempt at an evaluation: runs its samples, with bounded concurrency, un
 
 While it is paused no sample begins, and its time does not count; see `throttle`.
 
-Each evaluator is aggregated, and its end is reported, as soon as its last sample is committed; see `evaluator_runs`.
+Each evaluator is aggregated, and its end is reported, as soon as its last sample is committed: `evaluator_progress`.
 
 The first cause of an end counts. From that moment the gate lets no model call through, and no result is recorded.
 """
@@ -39,26 +39,26 @@ from crucible_worker.engine.auxiliary_models import name_of
 from crucible_worker.engine.controls import Control, control_of
 from crucible_worker.engine.endings import INTERRUPTS, Ending, Stopped, stopped_by
 from crucible_worker.engine.evaluation_owners import EvaluationOwners
-from crucible_worker.engine.evaluator_runs import EvaluatorProgress
+from crucible_worker.engine.evaluator_progress import EvaluatorProgress
 from crucible_worker.engine.items import items_left
 from crucible_worker.engine.phases import Phase
 from crucible_worker.engine.preparation import Plan, Prepare
-from crucible_worker.engine.sample_runs import close_processes, get_ready
+from crucible_worker.engine.sample_runner import close_processes, get_ready
 from crucible_worker.engine.scheduler import SampleScheduler
 from crucible_worker.engine.spans import recorded_spans
 from crucible_worker.engine.throttle import Throttle
 from crucible_worker.engine.usage import Spent
 from crucible_worker.engine.weights import confirm_weights, full_fingerprint
 from crucible_worker.history import lifecycle
-from crucible_worker.inference.calls import RetryPolicy
 from crucible_worker.inference.outages import ModelOutages, Outage, gone
+from crucible_worker.inference.retries import RetryPolicy
 from crucible_worker.journal import Journal, JournalUnavailable, Transaction
-from crucible_worker.journal.owned import FencedJournal
+from crucible_worker.journal.fenced import FencedJournal
 from crucible_worker.journal.queries import EvaluationRow, runs_before, spent_before
-from crucible_worker.util.alarms import TimeoutQueue
 from crucible_worker.util.background import retrieve_error
 from crucible_worker.util.fingerprints import is_full
 from crucible_worker.util.limits import WorkerLimits
+from crucible_worker.util.timeouts import TimeoutQueue
 
 __all__ = ["KEEP_TIME_SECONDS", "PROGRESS_SECONDS", "STOP_SECONDS", "Attempt"]
 
@@ -215,9 +215,9 @@ class Attempt:
                 self._run.close()
             self._stopped.set_result(Stopped(ending, problem))
 
-    def heed(self, control: Control) -> None:
+    def apply(self, control: Control) -> None:
         """Apply what callers have set meanwhile."""
-        if self._throttle.heed(control):
+        if self._throttle.apply(control):
             self._arm_deadline()
             if self._run is not None:  # a pause is no stall
                 self._run.samples.progressed()
@@ -271,7 +271,7 @@ class Attempt:
     async def _work(self) -> tuple[Metrics, list[EvaluatorResult]]:
         number = self.row.number
         # What changed between the claim and the moment from which news of changes reach this attempt.
-        self.heed(await self._journal.read(control_of, number))
+        self.apply(await self._journal.read(control_of, number))
         if self._prepare is not None:
             await self._get_ready(self._prepare)
         async with self._turn():

@@ -26,8 +26,8 @@ from crucible_worker.exports.eval_file import EvalFileWriter
 from crucible_worker.exports.files import PART_SUFFIX, part_prefix, whole_file
 from crucible_worker.exports.names import log_name
 from crucible_worker.journal import Journal, JournalUnavailable, Transaction
-from crucible_worker.journal.outages import LogOnce
-from crucible_worker.journal.owned import FencedJournal
+from crucible_worker.journal.fenced import FencedJournal
+from crucible_worker.journal.log_once import LogOnce
 from crucible_worker.journal.queries import SAMPLE_PAGE_BYTES, Reads, evaluation_of, find_by_number, read_samples
 
 __all__ = ["LOOK_SECONDS", "LogFiles"]

@@ -38,7 +38,7 @@ from crucible_worker.evaluators.base import (
     stops_itself,
     wants_answers,
 )
-from crucible_worker.inference.calls import RetryingModel, RetryPolicy, sample_seed
+from crucible_worker.inference.retries import RetryingModel, RetryPolicy, sample_seed
 
 __all__ = ["render_sample"]
 

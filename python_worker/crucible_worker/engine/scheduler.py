@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 from crucible_worker.engine import recording
-from crucible_worker.engine.evaluator_runs import EvaluatorProgress
+from crucible_worker.engine.evaluator_progress import EvaluatorProgress
 from crucible_worker.engine.recording import FinishedSample
-from crucible_worker.engine.sample_runs import SampleRunner
+from crucible_worker.engine.sample_runner import SampleRunner
 from crucible_worker.engine.throttle import Throttle
 from crucible_worker.engine.usage import Spent
 from crucible_worker.journal import JournalUnavailable
-from crucible_worker.journal.owned import FencedJournal
+from crucible_worker.journal.fenced import FencedJournal
 from crucible_worker.journal.queries import EvaluationRow
 from crucible_worker.journal.records import SampleKey
 

@@ -31,7 +31,7 @@ class Throttle:
         self.allowed = self._limit(control)
         """Tasks that may take samples now."""
 
-    def heed(self, control: Control) -> bool:
+    def apply(self, control: Control) -> bool:
         """Apply what callers have set; returns whether that begins or ends a pause. Older settings change nothing."""
         if control.change <= self._change:
             return False

@@ -6,7 +6,7 @@ Results of two sets of weights are those of neither, so the evaluation fails.
 from __future__ import annotations
 
 from crucible_worker.engine.preparation import Plan
-from crucible_worker.inference.calls import RetryPolicy
+from crucible_worker.inference.retries import RetryPolicy
 
 __all__ = ["confirm_weights", "full_fingerprint", "record_weights"]
 

@@ -47,7 +47,7 @@ from crucible_worker.evaluators.base import (
 )
 from crucible_worker.evaluators.declared import BaseEvaluator, DeclaredKind
 from crucible_worker.util.entry_points import told
-from crucible_worker.util.faults import ErrorReporter, with_id
+from crucible_worker.util.error_reporter import ErrorReporter, with_id
 
 __all__ = ["MAX_MEASUREMENTS", "MAX_OUTPUT_BYTES", "GuardedEvaluator", "GuardedType"]
 

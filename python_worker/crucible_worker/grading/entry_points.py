@@ -27,7 +27,7 @@ from crucible_worker.declared_options import Undeclarable
 from crucible_worker.grading.base import Grade, Grader, GraderType
 from crucible_worker.grading.declared import declared_grader
 from crucible_worker.util.entry_points import EntryPoints, told
-from crucible_worker.util.faults import ErrorReporter, with_id
+from crucible_worker.util.error_reporter import ErrorReporter, with_id
 
 __all__ = ["GROUP", "GuardedGrader", "find", "guarded", "names"]
 

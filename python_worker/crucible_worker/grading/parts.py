@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from crucible_worker.grading.base import GraderType
-    from crucible_worker.grading.code.places import SandboxSlots
+    from crucible_worker.grading.code.sandbox_slots import SandboxSlots
     from crucible_worker.grading.fanout.fanout import Fanout
     from crucible_worker.grading.fanout.graders import ClusterPlaces
     from crucible_worker.grading.pool import GradingPool

@@ -24,8 +24,8 @@ import structlog
 from crucible_bridge.errors import FailedPrecondition, Unavailable
 from crucible_bridge.reasons import Reason
 from crucible_worker.grading.children import ChildResult
-from crucible_worker.grading.kept_tasks import TaskSet
 from crucible_worker.grading.pool_processes import ChildProcesses, TaskEnding
+from crucible_worker.grading.task_set import TaskSet
 
 __all__ = [
     "CLOCK_FACTOR",

@@ -29,7 +29,7 @@ from crucible_worker.grading.regex import Regex
 from crucible_worker.grading.text import Contains, ExactMatch, exact_match_of
 
 if TYPE_CHECKING:
-    from crucible_worker.grading.code.places import SandboxSlots
+    from crucible_worker.grading.code.sandbox_slots import SandboxSlots
     from crucible_worker.grading.fanout.fanout import Fanout
     from crucible_worker.grading.fanout.graders import ClusterPlaces
     from crucible_worker.grading.pool import GradingPool

@@ -38,7 +38,7 @@ from crucible_worker.grading.numeric import Numeric
 from crucible_worker.grading.overlap import F1, Bleu, Rouge
 from crucible_worker.grading.regex import Regex
 from crucible_worker.grading.text import Contains, ExactMatch
-from crucible_worker.util.faults import logged, with_id
+from crucible_worker.util.error_reporter import logged, with_id
 
 __all__ = ["score", "scorer_of"]
 

@@ -19,11 +19,11 @@ from crucible_worker.history.evaluation_files import remove_forgotten
 from crucible_worker.history.removal import CHUNK, hide, remove_chunk
 from crucible_worker.journal import Journal, JournalUnavailable, Transaction
 from crucible_worker.journal.experiments import remove_unused_experiment
-from crucible_worker.journal.lived_time import UptimeClock, trusted_clock
 from crucible_worker.journal.plans import remove_unused
 from crucible_worker.journal.queries import find_by_number, head
 from crucible_worker.journal.store import Owners
-from crucible_worker.util.faults import logged
+from crucible_worker.journal.uptime import UptimeClock, trusted_clock
+from crucible_worker.util.error_reporter import logged
 
 __all__ = ["NOTICE_SECONDS", "TRIM_SECONDS", "Retention", "keep_trimmed", "trim"]
 

@@ -14,8 +14,8 @@ from crucible_bridge.problems import at_field, problem_of
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ModelRef, Problem, Usage
 from crucible_worker.backends.base import Backend, Model
-from crucible_worker.inference.calls import RetryingModel, RetryPolicy
-from crucible_worker.util.faults import logged, shortage
+from crucible_worker.inference.retries import RetryingModel, RetryPolicy
+from crucible_worker.util.error_reporter import logged, shortage
 from crucible_worker.util.turns import SharedLock
 
 __all__ = ["ITEMS_A_PASS", "Ask", "BatchBounds", "BatchResults", "ask_all", "each", "open_model"]

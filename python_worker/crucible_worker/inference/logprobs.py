@@ -13,8 +13,8 @@ from crucible_bridge.problems import at_field
 from crucible_bridge.types import Datum, ModelInput, ModelRef, Usage
 from crucible_worker.backends.base import Backend
 from crucible_worker.inference.batches import each, open_model
-from crucible_worker.inference.calls import RetryingModel, RetryPolicy
 from crucible_worker.inference.model_calls import logprobs_asker
+from crucible_worker.inference.retries import RetryingModel, RetryPolicy
 
 __all__ = ["ask_each", "model_logprobs"]
 

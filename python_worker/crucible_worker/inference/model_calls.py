@@ -37,8 +37,8 @@ from crucible_bridge.types import (
 )
 from crucible_worker.backends.base import ANSWERING, Backend, Capability, Model
 from crucible_worker.inference.batches import Ask, BatchBounds, ask_all
-from crucible_worker.inference.calls import sample_seed
 from crucible_worker.inference.item_tokens import datum_of
+from crucible_worker.inference.retries import sample_seed
 from crucible_worker.metrics.nll import nll_parts
 from crucible_worker.rendering import SERVED, finished, opening_of_tokens, render_prompt, sample_answers
 from crucible_worker.util.limits import WorkerLimits

@@ -25,9 +25,9 @@ from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ModelRef, OpenAIModel, Problem, TinkerModel
 from crucible_worker.backends.base import Model
-from crucible_worker.util.alarms import TimeoutQueue
-from crucible_worker.util.faults import logged
+from crucible_worker.util.error_reporter import logged
 from crucible_worker.util.held_paths import format_own_model
+from crucible_worker.util.timeouts import TimeoutQueue
 
 __all__ = [
     "ASK_SECONDS",

@@ -14,8 +14,8 @@ from crucible_bridge.types import Conversation, ModelRef, PreferencePair, Sample
 from crucible_worker.backends.base import Backend
 from crucible_worker.evaluators.nll import NLL
 from crucible_worker.evaluators.pairs import parted
-from crucible_worker.inference.calls import RetryingModel
 from crucible_worker.inference.logprobs import ask_each
+from crucible_worker.inference.retries import RetryingModel
 
 __all__ = ["PairLogprobs", "pair_logprobs"]
 

@@ -25,8 +25,8 @@ from crucible_worker.grading.judge.asking import Judge, Rubric, spent
 from crucible_worker.grading.judge.fence import MARK_CHARS
 from crucible_worker.grading.judge.rubric import MAX_CRITERIA
 from crucible_worker.inference.batches import Ask, ask_all
-from crucible_worker.inference.calls import sample_seed
 from crucible_worker.inference.model_calls import Backends, bounds_of
+from crucible_worker.inference.retries import sample_seed
 from crucible_worker.rendering import RENDERER_PATTERN, check_renderer
 from crucible_worker.util.limits import WorkerLimits
 

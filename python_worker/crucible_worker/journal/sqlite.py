@@ -11,8 +11,8 @@ from typing import Any
 
 import structlog
 
+from crucible_worker.journal.commit_notifier import PolledNews
 from crucible_worker.journal.copies import MARK_BYTES, Mark, log_of_its_own, mark_path, read_marks, write_mark
-from crucible_worker.journal.news import PolledNews
 from crucible_worker.journal.owners import OwnerLocks
 from crucible_worker.journal.queries import Head, JournalDamaged, Reads, head
 from crucible_worker.journal.schema import SqliteConnection, connect
@@ -121,9 +121,9 @@ class SqliteStore:
         """The connection that writes."""
         return _Writing(self._path)
 
-    def glance(self, background: Background) -> _Glance:
+    def glance(self, background: Background) -> _StatusRow:
         """What the event loop asks."""
-        return _Glance(self.connect())
+        return _StatusRow(self.connect())
 
     def owners(self, kind: str, submit: Submit, read: Callable[..., Any]) -> OwnerLocks:
         """Locks on the bytes of one file next to the journal."""
@@ -142,7 +142,7 @@ class SqliteStore:
         return False
 
 
-class _Glance:
+class _StatusRow:
     """One row, read on the loop in 5 us where a reader's thread takes 50."""
 
     def __init__(self, connection: SqliteConnection) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from crucible_worker.journal.news import CommitNotifier
+from crucible_worker.journal.commit_notifier import CommitNotifier
 from crucible_worker.journal.queries import Head, Reads, SnapshotReads
 from crucible_worker.journal.transaction import Transaction
 from crucible_worker.util.background import Background

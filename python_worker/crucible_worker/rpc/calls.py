@@ -7,10 +7,10 @@ import collections
 
 from crucible_bridge.reasons import Reason
 from crucible_worker.engine.admission import draining_error
+from crucible_worker.rpc.byte_budget import Arrivals, ByteBudget, exhausted
 from crucible_worker.rpc.methods import HEALTH, REFLECTION, Method
-from crucible_worker.rpc.room import Arrivals, ByteBudget, exhausted
-from crucible_worker.util.alarms import Timeout, TimeoutQueue
 from crucible_worker.util.limits import WorkerLimits
+from crucible_worker.util.timeouts import Timeout, TimeoutQueue
 
 __all__ = ["Calls"]
 

@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 from crucible_bridge.codec.field_ranges import NeedsFallback, content_range
 from crucible_bridge.errors import ResourceExhausted
 from crucible_bridge.reasons import Reason
-from crucible_worker.rpc.room import RETRY_AFTER_SECONDS
+from crucible_worker.rpc.byte_budget import RETRY_AFTER_SECONDS
 
 __all__ = ["LEAST_RETRY_SECONDS", "MOST_OTHERS", "MOST_RETRY_SECONDS", "UNIT_BYTES", "WorkBound", "counted"]
 

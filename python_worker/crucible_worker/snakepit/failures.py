@@ -15,7 +15,7 @@ import structlog
 from crucible_bridge.errors import BridgeError, Code, InternalError
 from crucible_bridge.problems import shorten
 from crucible_bridge.reasons import Reason
-from crucible_worker.util.faults import logged, shortage
+from crucible_worker.util.error_reporter import logged, shortage
 
 if TYPE_CHECKING:
     from crucible_worker.snakepit.tools import ToolCall

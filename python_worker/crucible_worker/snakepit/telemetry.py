@@ -52,7 +52,7 @@ class Steering:
         self._allow: Sequence[str] = ()
         self._deny: Sequence[str] = ()
 
-    def heed(self, control: pb.TelemetryControl) -> None:
+    def apply(self, control: pb.TelemetryControl) -> None:
         """Apply a message of Elixir; unknown ones are ignored."""
         which = control.WhichOneof("control")
         if which == "toggle":

@@ -11,7 +11,7 @@ from typing import Any
 import structlog
 
 from crucible_bridge.types import BackgroundTask
-from crucible_worker.util.faults import ErrorReporter
+from crucible_worker.util.error_reporter import ErrorReporter
 
 __all__ = ["FIRST_PAUSE_SECONDS", "LONGEST_PAUSE_SECONDS", "Background", "retrieve_error"]
 

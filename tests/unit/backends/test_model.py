@@ -13,7 +13,7 @@ from crucible_bridge.types import ChatMessage, Datum, ModelInput, SampledSequenc
 from crucible_worker.backends.base import ANSWERING, Capability, Model, Tokenizer
 from crucible_worker.backends.distributions import Wanted
 from crucible_worker.backends.wrapping import WrappedModel
-from crucible_worker.inference.calls import RetryingModel, RetryPolicy
+from crucible_worker.inference.retries import RetryingModel, RetryPolicy
 from tests.tables import rows
 
 PROMPT, PARAMS = ModelInput.of([1, 2]), SamplingParams(max_tokens=1)

@@ -13,7 +13,7 @@ from crucible_bridge.types import (
     Transition,
     Verdict,
 )
-from crucible_worker.engine.sample_runs import WEIGHT_BYTES, weight, why_not_kept
+from crucible_worker.engine.sample_runner import WEIGHT_BYTES, weight, why_not_kept
 from crucible_worker.evaluators.base import Outcome
 
 FINE = Outcome(verdict=Verdict.MEASURED, score=1.0)

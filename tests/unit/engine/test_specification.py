@@ -22,7 +22,7 @@ from crucible_worker.engine.specification import (
     refuse_equal_keys,
     refuse_large_options,
 )
-from crucible_worker.inference.calls import sample_seed
+from crucible_worker.inference.retries import sample_seed
 from crucible_worker.journal.packing import pack
 from tests.tables import rows
 from tests.unit.bridge.strategies import labels, limits, plain, text

@@ -10,7 +10,7 @@ import pytest
 
 from crucible_bridge.errors import BackendError
 from crucible_bridge.types import EvaluatorSpec, Limits, Metrics, Problem, SampleResult, Verdict
-from crucible_worker.engine.evaluator_runs import merged, summarise, unless_taken
+from crucible_worker.engine.evaluator_progress import merged, summarise, unless_taken
 from crucible_worker.evaluators import registry
 from crucible_worker.metrics.scores import Reduce
 from tests.tables import rows

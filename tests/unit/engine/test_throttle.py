@@ -30,16 +30,16 @@ async def test_a_pause_and_the_workers_bound_stand_above_the_limit(control, allo
     """Whether it was set before the attempt began, or is set meanwhile."""
     assert throttle(control).allowed == allowed
     running = throttle()
-    assert running.heed(control) == control.paused
+    assert running.apply(control) == control.paused
     assert running.allowed == allowed
 
 
 async def test_news_that_come_late_change_nothing():
     """A reading of the journal may arrive after a later one."""
     running = throttle()
-    running.heed(Control(2, False, 2))
-    assert not running.heed(Control(1, True, 8))
-    assert not running.heed(Control(2, True, 8))
+    running.apply(Control(2, False, 2))
+    assert not running.apply(Control(1, True, 8))
+    assert not running.apply(Control(2, True, 8))
     assert (running.paused, running.allowed) == (False, 2)
 
 
@@ -48,16 +48,16 @@ async def test_only_time_without_a_pause_counts():
     began = time.monotonic() - 100
     running = throttle(Control(1, True), since=began)
     assert running.active_seconds == 0
-    running.heed(Control(2, False))
+    running.apply(Control(2, False))
     before = running.active_seconds
     assert 0 <= before < 50
-    running.heed(Control(3, True))
+    running.apply(Control(3, True))
     paused = running.active_seconds
     await asyncio.sleep(0.05)
     assert running.active_seconds == paused >= before
-    running.heed(Control(4, True, 2))  # another limit ends no pause
+    running.apply(Control(4, True, 2))  # another limit ends no pause
     assert running.active_seconds == paused
-    running.heed(Control(5, False, 2))
+    running.apply(Control(5, False, 2))
     assert running.active_seconds - paused < time.monotonic() - began - 100
 
 
@@ -66,8 +66,8 @@ async def test_whoever_waits_is_woken():
     running = throttle(Control(1, True))
     opened, changed = asyncio.create_task(running.opened()), asyncio.create_task(running.changed())
     await asyncio.sleep(0)
-    running.heed(Control(2, True, 2))
+    running.apply(Control(2, True, 2))
     await asyncio.wait_for(changed, 10)
     assert not opened.done()
-    running.heed(Control(3, False, 2))
+    running.apply(Control(3, False, 2))
     await asyncio.wait_for(opened, 10)

@@ -27,7 +27,7 @@ from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.base import Outcome, SampleContext
 from crucible_worker.evaluators.environments.records import outcome_of
 from crucible_worker.evaluators.rl_test_set import RLTestSet
-from crucible_worker.inference.calls import RetryingModel, RetryPolicy
+from crucible_worker.inference.retries import RetryingModel, RetryPolicy
 from crucible_worker.testing import ScriptedModel
 from tests.unit.evaluators.environments.playing import Scripts, grouped, step
 

@@ -9,7 +9,7 @@ import pytest
 from crucible_bridge.errors import BackendError, BridgeError, DeadlineExceeded
 from crucible_bridge.types import EmbeddedModel, Problem
 from crucible_worker.inference.batches import ITEMS_A_PASS, BatchBounds, ask_all, each
-from crucible_worker.inference.calls import RetryingModel
+from crucible_worker.inference.retries import RetryingModel
 from crucible_worker.testing import ScriptedBackend, ScriptedModel
 
 

@@ -10,7 +10,7 @@ from crucible_bridge.errors import BackendError, Cancelled, FailedPrecondition, 
 from crucible_bridge.types import Datum, ImageChunk, ModelInput, SampledSequence, SamplingParams, Usage
 from crucible_worker.backends.base import Capability, Model
 from crucible_worker.backends.distributions import Measured, Wanted
-from crucible_worker.inference.calls import (
+from crucible_worker.inference.retries import (
     ATTEMPTS_PER_CALL,
     MIN_RETRIES,
     MISFITS_PER_CALL,

@@ -12,7 +12,7 @@ import sys
 import pytest
 
 from crucible_worker.journal import JournalUnavailable, OwnershipLost, Transaction
-from crucible_worker.journal.owned import FencedJournal
+from crucible_worker.journal.fenced import FencedJournal
 from crucible_worker.journal.owners import OwnerLocks
 from tests.unit.journal.journals import event, open_journal
 

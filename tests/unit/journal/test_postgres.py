@@ -27,7 +27,7 @@ from crucible_bridge.types import EvaluationState
 from crucible_worker.history import lifecycle
 from crucible_worker.history.resumptions import waiting_text
 from crucible_worker.journal import queries
-from crucible_worker.journal.owned import FencedJournal
+from crucible_worker.journal.fenced import FencedJournal
 from crucible_worker.journal.postgres import connections, looking, store
 from crucible_worker.journal.postgres.dialect import SqlTranslator
 from crucible_worker.journal.postgres.store import PostgresWriting, WorkerSession, without_password

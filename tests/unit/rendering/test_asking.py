@@ -9,7 +9,7 @@ import pytest
 from crucible_bridge.errors import Cancelled, FailedPrecondition, InvalidField
 from crucible_bridge.types import ChatMessage, Conversation, Datum, ModelInput, SampledSequence, SamplingParams
 from crucible_worker.backends.base import Capability, Model, Rendered
-from crucible_worker.inference.calls import RetryingModel, RetryPolicy
+from crucible_worker.inference.retries import RetryingModel, RetryPolicy
 from crucible_worker.rendering import ask, finished, sample_answers
 from crucible_worker.rendering.role_colon import STOP
 from crucible_worker.testing import ScriptedModel

@@ -21,7 +21,7 @@ from crucible_worker.datasets.jsonl import MAX_LINE_BYTES, MalformedLine, object
 from crucible_worker.datasets.row_process import Fault, answer
 from crucible_worker.datasets.tables.loading import FIELD
 from crucible_worker.datasets.text_files import text_file
-from crucible_worker.util.faults import shortage
+from crucible_worker.util.error_reporter import shortage
 
 __all__ = ["MAX_MEMORY_BYTES", "main", "plain", "rows"]
 

@@ -12,7 +12,7 @@ from typing import Any
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ModelInput
-from crucible_worker.evaluators.environments.own_loop import ForeignFailure
+from crucible_worker.evaluators.environments.threaded_loop import ForeignFailure
 
 __all__ = ["MAX_TURNS", "Budget"]
 

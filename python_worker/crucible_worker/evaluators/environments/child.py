@@ -22,7 +22,7 @@ from crucible_worker.evaluators.base import Outcome
 from crucible_worker.evaluators.environments import wire
 from crucible_worker.evaluators.environments.episode import EpisodeCalls
 from crucible_worker.evaluators.environments.group import FailurePolicy, GroupState
-from crucible_worker.evaluators.environments.own_loop import CLEANUP_SECONDS, SETTLE_SECONDS
+from crucible_worker.evaluators.environments.threaded_loop import CLEANUP_SECONDS, SETTLE_SECONDS
 
 __all__ = ["EnvironmentChild", "GroupLost", "GroupOrder", "GroupReply", "ended"]
 

@@ -32,7 +32,7 @@ from crucible_worker.evaluators.environments.episode import (
     play,
     seed_of,
 )
-from crucible_worker.evaluators.environments.own_loop import ForeignFailure
+from crucible_worker.evaluators.environments.threaded_loop import ForeignFailure
 
 __all__ = [
     "MAX_GROUP_SIZE",

@@ -13,8 +13,8 @@ from crucible_worker.grading.code.assertions import BadTests
 from crucible_worker.grading.code.bubblewrap import find_bubblewrap, none_wanted
 from crucible_worker.grading.code.images import CodeImage
 from crucible_worker.grading.code.options import CodeOptions
-from crucible_worker.grading.code.places import SandboxSlots
 from crucible_worker.grading.code.records import compared, read_tests
+from crucible_worker.grading.code.sandbox_slots import SandboxSlots
 from crucible_worker.grading.direct import undecided
 from crucible_worker.grading.fanout.graders import ClusterPlaces, ProgramGrader, programs_on
 

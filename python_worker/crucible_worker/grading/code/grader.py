@@ -38,11 +38,11 @@ from crucible_worker.grading.code.input_output import read_call, read_input_outp
 from crucible_worker.grading.code.inside.values import SOLUTION
 from crucible_worker.grading.code.judging import CaseResult, Expected, Ready, run_test
 from crucible_worker.grading.code.modules import with_modules
-from crucible_worker.grading.code.places import SandboxSlot, SandboxSlots
 from crucible_worker.grading.code.reading import check_prefix, read_apart
+from crucible_worker.grading.code.sandbox_slots import SandboxSlot, SandboxSlots
 from crucible_worker.grading.direct import MAX_TEXT_BYTES, exceeds
 from crucible_worker.metrics.pass_at_k import pass_at_k
-from crucible_worker.util.faults import logged, with_id
+from crucible_worker.util.error_reporter import logged, with_id
 
 __all__ = ["MAX_TESTS", "MAX_TIMEOUTS", "CodeGrader", "check_ks", "counts_of", "metrics_of"]
 

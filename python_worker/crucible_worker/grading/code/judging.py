@@ -19,9 +19,9 @@ from crucible_worker.grading.code.compare import equals, equals_json
 from crucible_worker.grading.code.inside.frames import SIZED, most_bytes
 from crucible_worker.grading.code.inside.values import asking
 from crucible_worker.grading.code.output import LINES, difference
-from crucible_worker.grading.code.places import SandboxSlot
 from crucible_worker.grading.code.sandbox import LARGE_BYTES, SandboxChannel, SandboxLimits
-from crucible_worker.util.faults import shortages
+from crucible_worker.grading.code.sandbox_slots import SandboxSlot
+from crucible_worker.util.error_reporter import shortages
 
 __all__ = ["CaseResult", "Expected", "run_test"]
 

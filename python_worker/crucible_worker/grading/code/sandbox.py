@@ -17,7 +17,7 @@ from crucible_worker.children.channel import Channel as Frames
 from crucible_worker.children.process import Process
 from crucible_worker.grading.code.bubblewrap import Isolation, advice, no_sandbox, sources
 from crucible_worker.grading.code.inside.frames import MAX_ORDER_BYTES, READY, pack
-from crucible_worker.util.faults import SHORTAGES
+from crucible_worker.util.error_reporter import SHORTAGES
 from crucible_worker.util.parsing import uncollected
 
 __all__ = ["LARGE_BYTES", "START_SECONDS", "Left", "Sandbox", "SandboxChannel", "SandboxLimits"]

@@ -12,7 +12,7 @@ from crucible_bridge.types import CodeGrades, CodeItem, CodeLimits, Grade, Grade
 from crucible_worker.grading import base
 from crucible_worker.grading.code.has_images import HasImages
 from crucible_worker.grading.code.images import CodeImage
-from crucible_worker.grading.code.places import SandboxSlots
+from crucible_worker.grading.code.sandbox_slots import SandboxSlots
 from crucible_worker.grading.fanout.chunk import ProgramRules
 from crucible_worker.grading.fanout.fanout import Fanout
 from crucible_worker.grading.math.grader import Labelled, MathGrader, graded_alone

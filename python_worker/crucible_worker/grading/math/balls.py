@@ -348,7 +348,7 @@ class Balls:
 
     def _spend(self, steps: int) -> None:
         if self._many:
-            self.work.spend(steps * (1 + self._bits**2 // _COSTLY))
+            self.work.charge(steps * (1 + self._bits**2 // _COSTLY))
 
     def _settled(self, ball: Ball) -> Ball:
         """Real if the imaginary part is zero, or with many bits is zero to two thirds of them."""

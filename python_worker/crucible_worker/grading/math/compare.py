@@ -40,7 +40,7 @@ _VALUES = frozenset({Number, Constant, Sum, Product, Power, FunctionCall, Based,
 
 def compare(target: Node, answer: Node, scope: Scope) -> MathOutcome:
     """Compare two trees: the target and the answer."""
-    if not scope.spend():
+    if not scope.charge():
         return unknown("too much to compare")
     if type(target) in _VALUES and type(answer) in _VALUES:
         return _compare_numberless(target, answer, scope) or compare_values(target, answer, scope)

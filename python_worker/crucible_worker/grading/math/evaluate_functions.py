@@ -188,7 +188,7 @@ def _greatest_divisor(at: Balls, *balls: Ball) -> Ball:
 
 def _least_multiple(at: Balls, *balls: Ball) -> Ball:
     numbers = _integers(at, balls)
-    at.work.spend(sum(number.bit_length() for number in numbers) // 64)
+    at.work.charge(sum(number.bit_length() for number in numbers) // 64)
     return at.number(Fraction(math.lcm(*numbers)))
 
 

@@ -45,7 +45,7 @@ class Work:
         self._refused: set[int] = set()
         self._lowered: dict[int, Node] = {}
 
-    def spend(self, steps: int) -> None:
+    def charge(self, steps: int) -> None:
         """Take steps.
 
         Raises:

@@ -124,9 +124,9 @@ class _Evaluation:
             if denominator == common:
                 total += numerator
             else:
-                self.spend(total, denominator)
-                self.spend(numerator, common)
-                self.spend(common, denominator)
+                self.charge(total, denominator)
+                self.charge(numerator, common)
+                self.charge(common, denominator)
                 total, common = total * denominator + numerator * common, common * denominator
             total, common = self.sized(total, common)
         return total, common
@@ -135,8 +135,8 @@ class _Evaluation:
         over, under = 1, 1
         for factor in node.factors:
             numerator, denominator = self.value(factor)
-            self.spend(over, numerator)
-            self.spend(under, denominator)
+            self.charge(over, numerator)
+            self.charge(under, denominator)
             over, under = self.sized(over * numerator, under * denominator)
         return over, under
 
@@ -161,7 +161,7 @@ class _Evaluation:
         if base.bit_length() * exponent > 2 * MAX_BITS:
             raise _NotRational
         power = base**exponent
-        self.spend(power, power)
+        self.charge(power, power)
         return power
 
     def _root(self, base: _Ratio, degree: int) -> _Ratio:
@@ -175,8 +175,8 @@ class _Evaluation:
             return value
         if value.bit_length() <= degree:
             raise _NotRational
-        self.spend(value, value)
-        self.spend(value, value)
+        self.charge(value, value)
+        self.charge(value, value)
         root = math.isqrt(value) if degree == 2 else _floor_root(value, degree)
         if root**degree != value:
             raise _NotRational
@@ -210,8 +210,8 @@ class _Evaluation:
         """In lowest terms."""
         if value[1] == 1:
             return value
-        self.spend(*value)
-        self.spend(*value)
+        self.charge(*value)
+        self.charge(*value)
         if value[1].bit_length() > _LONG_BITS and value[0].bit_length() > _LONG_BITS:
             shared = int(fmpz(value[0]).gcd(value[1]))
         else:
@@ -226,7 +226,7 @@ class _Evaluation:
                 raise _NotRational
         return numerator, denominator
 
-    def spend(self, left: int, right: int) -> None:
+    def charge(self, left: int, right: int) -> None:
         """Charge the work of an operation on two integers."""
         self._work -= left.bit_length() * right.bit_length() + _STEP_WORK
         if self._work < 0:
@@ -282,7 +282,7 @@ def _factorial(evaluation: _Evaluation, value: _Ratio) -> _Ratio:
     if number * number.bit_length() > 2 * MAX_BITS:
         raise _NotRational
     result = math.factorial(number)
-    evaluation.spend(result, result)
+    evaluation.charge(result, result)
     return evaluation.sized(result, 1)
 
 
@@ -293,7 +293,7 @@ def _double_factorial(evaluation: _Evaluation, value: _Ratio) -> _Ratio:
     if number * number.bit_length() > 4 * MAX_BITS:
         raise _NotRational
     result = math.prod(range(number, 0, -2))
-    evaluation.spend(result, result)
+    evaluation.charge(result, result)
     return evaluation.sized(result, 1)
 
 
@@ -314,7 +314,7 @@ def _binomial(evaluation: _Evaluation, of: _Ratio, chosen: _Ratio) -> _Ratio:
     if fewer * total.bit_length() > 2 * MAX_BITS:
         raise _NotRational
     result = math.comb(total, fewer)
-    evaluation.spend(result, result)
+    evaluation.charge(result, result)
     return evaluation.sized(result, 1)
 
 
@@ -325,7 +325,7 @@ def _gcd(_: _Evaluation, *values: _Ratio) -> _Ratio:
 def _lcm(evaluation: _Evaluation, *values: _Ratio) -> _Ratio:
     result = 1
     for number in map(_integer, values):
-        evaluation.spend(result, number)
+        evaluation.charge(result, number)
         result = evaluation.sized(math.lcm(result, number), 1)[0]
     return result, 1
 

@@ -116,7 +116,7 @@ class Scope:
     sizes: dict[Node, float | None] = dataclasses.field(default_factory=dict)
     """Computed values of constants, for matching lists."""
 
-    def spend(self) -> bool:
+    def charge(self) -> bool:
         """Count one comparison; False when none are left."""
         self.comparisons -= 1
         return self.comparisons >= 0

@@ -22,7 +22,7 @@ from psycopg.conninfo import conninfo_to_dict
 
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
-from crucible_worker.journal.news import CommitNotifier
+from crucible_worker.journal.commit_notifier import CommitNotifier
 from crucible_worker.journal.postgres.connections import (
     LEASE,
     LOCK_WAIT,

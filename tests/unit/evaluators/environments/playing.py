@@ -12,7 +12,7 @@ from crucible_worker.evaluators.answering import Answering
 from crucible_worker.evaluators.environments import StepResult
 from crucible_worker.evaluators.environments.episode import Asker
 from crucible_worker.evaluators.environments.group import FailurePolicy, Group, Strategy, run
-from crucible_worker.evaluators.environments.own_loop import guarded_call
+from crucible_worker.evaluators.environments.threaded_loop import guarded_call
 from crucible_worker.testing import ScriptedModel
 
 Steps = Callable[[int], Any]

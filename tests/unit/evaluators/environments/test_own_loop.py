@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from crucible_bridge.errors import InvalidField
-from crucible_worker.evaluators.environments.own_loop import ForeignFailure, ThreadedLoop
+from crucible_worker.evaluators.environments.threaded_loop import ForeignFailure, ThreadedLoop
 from tests.tables import rows
 
 QUICK = {"cleanup_seconds": 0.05, "settle_seconds": 0.05}

@@ -19,8 +19,8 @@ from crucible_worker.evaluators.answering import Answer
 from crucible_worker.evaluators.environments import entry_points, group, wire
 from crucible_worker.evaluators.environments.base import EnvironmentType, GroupBuilder
 from crucible_worker.evaluators.environments.episode import Shown
-from crucible_worker.evaluators.environments.own_loop import ForeignFailure, ThreadedLoop
 from crucible_worker.evaluators.environments.records import outcome_of
+from crucible_worker.evaluators.environments.threaded_loop import ForeignFailure, ThreadedLoop
 from crucible_worker.util.entry_points import told
 
 __all__ = ["play", "play_by_name"]

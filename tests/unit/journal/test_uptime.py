@@ -9,8 +9,8 @@ import pytest
 from crucible_bridge.types import EvaluationState, Problem
 from crucible_worker.history import lifecycle, retention
 from crucible_worker.history.retention import Retention
-from crucible_worker.journal import Transaction, lived_time, queries
-from crucible_worker.journal.lived_time import READING_SECONDS, UptimeClock
+from crucible_worker.journal import Transaction, queries, uptime
+from crucible_worker.journal.uptime import READING_SECONDS, UptimeClock
 from tests.unit.journal.journals import claim
 
 MINUTE, HOUR, DAY = 60.0, 3600.0, 24 * 3600.0
@@ -42,7 +42,7 @@ class Clocks:
 def clocks(monkeypatch):
     """The clocks that workers read."""
     made = Clocks()
-    monkeypatch.setattr(lived_time, "time", made)
+    monkeypatch.setattr(uptime, "time", made)
     monkeypatch.setattr(lifecycle, "time", made)
     return made
 
@@ -128,7 +128,7 @@ async def states(journal, locks):
 
 @pytest.mark.parametrize(("beyond", "left"), [(GRACE - MINUTE, {"e": "failed"}), (GRACE + 2 * MINUTE, {})])
 async def test_what_is_too_old_goes_when_it_was_so_for_the_grace(journal, locks, clocks, beyond, left):
-    """Beyond the limit, for less than the grace in lived_time time: it stays. For longer: it goes."""
+    """Beyond the limit, for less than the grace in lived time: it stays. For longer: it goes."""
     await ended(journal, locks)
     clocks.pass_by(KEEP.evaluation_seconds)
     await live(journal, clocks, beyond, UptimeClock(), pause=MINUTE)

@@ -10,7 +10,7 @@ import structlog
 from structlog.testing import LogCapture
 
 from crucible_bridge.reasons import Reason
-from crucible_worker.util.faults import MAX_FAILURES, ErrorReporter, logged, shortage
+from crucible_worker.util.error_reporter import MAX_FAILURES, ErrorReporter, logged, shortage
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from crucible_bridge.errors import ResourceExhausted
 from crucible_bridge.reasons import Reason
-from crucible_worker.util.alarms import Timeout, TimeoutQueue
 from crucible_worker.util.memory import resident_bytes
+from crucible_worker.util.timeouts import Timeout, TimeoutQueue
 
 __all__ = [
     "ARRIVING_BYTES",

@@ -55,17 +55,17 @@ from crucible_worker.evaluators.base import (
     wants_answers,
 )
 from crucible_worker.history.evaluation_files import folder_of
-from crucible_worker.inference.calls import RetryingModel, RetryPolicy, sample_seed
+from crucible_worker.inference.retries import RetryingModel, RetryPolicy, sample_seed
 from crucible_worker.inference.transcripts import Transcript
 from crucible_worker.journal import Journal
 from crucible_worker.journal.contents import bounded_said, kernel_of, said_bytes, turns_bytes
-from crucible_worker.journal.owned import FencedJournal
+from crucible_worker.journal.fenced import FencedJournal
 from crucible_worker.journal.queries import EvaluationRow
 from crucible_worker.journal.records import SampleKey
-from crucible_worker.util.alarms import TimeoutQueue
-from crucible_worker.util.faults import ErrorReporter, shortage, with_id
+from crucible_worker.util.error_reporter import ErrorReporter, shortage, with_id
 from crucible_worker.util.limits import WorkerLimits
 from crucible_worker.util.prices import priced
+from crucible_worker.util.timeouts import TimeoutQueue
 
 __all__ = ["SampleRunner", "close_processes", "get_ready"]
 
