@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from crucible_bridge.types import ChatMessage, Conversation
-from crucible_worker.evaluators.environments import StepResult
+from crucible_worker.api import StepResult
 
 if os.environ.get("LANG") == "threads":  # a variable that processes of environments get
     import threading

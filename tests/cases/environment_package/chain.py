@@ -6,8 +6,7 @@ from typing import Any
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import Sample
-from crucible_worker.declared_options import schema_of
-from crucible_worker.evaluators.environments import EnvironmentType, Rollout, StepResult
+from crucible_worker.api import EnvironmentType, Rollout, StepResult, schema_of
 
 
 @dataclasses.dataclass(frozen=True)

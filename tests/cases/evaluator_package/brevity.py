@@ -5,8 +5,7 @@ from typing import Annotated
 from msgspec import Meta
 
 from crucible_bridge.types import Sample
-from crucible_worker.evaluators.base import Outcome
-from crucible_worker.evaluators.declared import AnswerEvaluator
+from crucible_worker.api import AnswerEvaluator, Outcome
 
 
 class Brevity(AnswerEvaluator, keys={"brevity": "fraction of 1", "words": "words"}):
