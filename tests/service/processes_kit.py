@@ -43,7 +43,7 @@ def children(pid):
     except (FileNotFoundError, ProcessLookupError):
         return found
     for task in tasks:
-        with contextlib.suppress(FileNotFoundError):  # a thread that has ended meanwhile
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):  # a thread that has ended meanwhile
             found += map(int, (task / "children").read_text().split())
     return found
 
