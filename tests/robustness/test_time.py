@@ -120,7 +120,7 @@ async def test_deadline_passes_while_an_evaluation_waits_for_its_turn(tmp_path):
         limit = int((await worker.bridge.worker.get_info()).limits["max_running_evaluations"])
         for number in range(limit):
             await worker.bridge.evaluation.start_evaluation(request(f"before-{number}"))
-        ended = await worker.bridge.evaluation.evaluate(request("queued", limits=Limits(deadline_ms=200)))
+        ended = await worker.bridge.evaluation.evaluate(request("queued", limits=Limits(deadline_ms=3_000)))
         _check_ended_at_deadline(ended)
         assert ended.done == 0
 

@@ -75,10 +75,9 @@ def _children(pid: int) -> list[int]:
 
 def _wait_for_end(pid: int) -> None:
     """Wait until a process that is not a child of this one has ended."""
-    while Path(f"/proc/{pid}").exists():
-        if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z":
-            return
-        time.sleep(0.005)
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+            time.sleep(0.005)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

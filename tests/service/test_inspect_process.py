@@ -51,7 +51,7 @@ async def _run(task: str, answer: Any = _said, **order: Any) -> dict[str, Any]:
 def _is_there(pid: int) -> bool:
     try:
         status = Path(f"/proc/{pid}/status").read_text()
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
     return "State:\tZ" not in status
 

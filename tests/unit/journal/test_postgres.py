@@ -347,8 +347,7 @@ async def test_rows_that_nobody_reads_on_are_closed_though_their_connection_is_l
 
 async def test_a_database_that_stays_away_makes_the_journal_unwritable(tmp_path, monkeypatch):
     """After some seconds what waits is refused, worth a retry; once the database is back, all is well by itself."""
-    for module in ("writing", "listening"):
-        monkeypatch.setattr(f"crucible_worker.journal.postgres.{module}.PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr("crucible_worker.journal.postgres.store.PATIENCE_SECONDS", 0.3)
     changes = []
     with running_server() as server:
         async with open_journal(tmp_path, server.new_database()) as journal:
