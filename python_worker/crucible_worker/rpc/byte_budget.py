@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import collections
 import contextlib
+import gc
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from crucible_bridge.errors import ResourceExhausted
 from crucible_bridge.reasons import Reason
-from crucible_worker.util.memory import resident_bytes
+from crucible_worker.util.memory import used_bytes
 from crucible_worker.util.timeouts import Timeout, TimeoutQueue
 
 __all__ = [
@@ -36,6 +37,9 @@ ARRIVING_BYTES = 32 * 1024 * 1024
 
 ARRIVING_SECONDS = 0.02
 """Between two looks at the process: 17 MiB arrive meanwhile at most, over loopback."""
+
+COLLECT_SECONDS = 0.1
+"""After the end of such a call, until what has arrived of it is freed, with that of all that end meanwhile."""
 
 RETRY_AFTER_SECONDS = 1.0
 """Seconds after which a refused caller may retry: another worker, or this one, may have room by then."""
@@ -164,15 +168,17 @@ class _RequestInWork:
 class Arrivals:
     """Messages that arrive from callers without a token; used in one event loop.
 
-    gRPC looks at a message's size once it has received all of it, and says nothing before. So the memory of the process
-    is looked at instead, as long as such a message is waited for: one of health arrives with its call, and is never
-    looked at. Where a process cannot read its own memory (on Linux it can), their time alone is bounded.
+    gRPC looks at a message's size once it has received all of it, and says nothing before. So the memory in use by the
+    process is looked at instead, as long as such a message is waited for. A health check as clients send it arrives
+    with its call, and is never looked at. Where a process cannot read its own memory (on Linux it can), their time
+    alone is bounded.
     """
 
     def __init__(self) -> None:
         self._grown_from: dict[Timeout, int | None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._ended: set[Timeout] = set()
+        self._collecting: asyncio.TimerHandle | None = None
         self._measured = Path("/proc/self/statm").exists()
 
     @contextlib.contextmanager
@@ -200,18 +206,25 @@ class Arrivals:
     def _wait(self) -> None:
         self._timer = asyncio.get_running_loop().call_later(ARRIVING_SECONDS, self._look)
 
+    def _collect(self) -> None:
+        """Free what has arrived: the error of a call that was ended and the call refer to each other."""
+        self._collecting = None
+        gc.collect()
+
     def _look(self) -> None:
         self._timer = None
         if not self._grown_from:
             return
         self._wait()
-        resident = resident_bytes()
+        used = used_bytes()
         for arrival, grown_from in self._grown_from.items():
             if grown_from is None:
-                self._grown_from[arrival] = resident
-            elif resident - grown_from > ARRIVING_BYTES and arrival.running:
+                self._grown_from[arrival] = used
+            elif used - grown_from > ARRIVING_BYTES and arrival.running:
                 self._ended.add(arrival)
                 arrival.expire()
+                if self._collecting is None:
+                    self._collecting = asyncio.get_running_loop().call_later(COLLECT_SECONDS, self._collect)
 
 
 def exhausted(message: str, reason: str) -> ResourceExhausted:

@@ -26,6 +26,7 @@ __all__ = [
     "give_back_when_idle",
     "resident_bytes",
     "tune_malloc",
+    "used_bytes",
 ]
 
 KEPT_BYTES = 256 * 1024 * 1024
@@ -96,6 +97,26 @@ async def give_back_when_idle(quiet_seconds: Callable[[], float], idle_seconds: 
         pause = min(max(2 * pause, idle_seconds), _LONGEST_PAUSE_SECONDS) if vain else 0.0
         resume = time.monotonic() + pause
         log.debug("memory_given_back", bytes=before - left, resident=left)
+
+
+class _Mallinfo2(ctypes.Structure):
+    _fields_ = (
+        *((name, ctypes.c_size_t) for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks")),
+        *((name, ctypes.c_size_t) for name in ("uordblks", "fordblks", "keepcost")),
+    )
+
+
+def used_bytes() -> int:
+    """Memory that this process has allocated and not freed, by glibc; elsewhere on Linux, what is in RAM.
+
+    Freed memory that is kept is not counted: see mallinfo2(3).
+    """
+    mallinfo = getattr(ctypes.CDLL(None), "mallinfo2", None)
+    if mallinfo is None:
+        return resident_bytes()
+    mallinfo.restype = _Mallinfo2
+    found = mallinfo()
+    return found.uordblks + found.hblkhd
 
 
 def resident_bytes() -> int:
