@@ -20,8 +20,8 @@ import crucible_bridge
 from crucible_bridge.client import Bridge
 from crucible_bridge.errors import BridgeError
 from tests.forks import Fork, may_have
+from tests.processes import rss_of
 from tests.robustness import scripted_worker
-from tests.robustness.probes import rss_of
 
 __all__ = ["EVALUATION_SERVICE", "WorkerProcess", "Workshop", "count_lines", "until", "workshop"]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from pathlib import Path
 from typing import Any
 
 import grpc.aio
@@ -13,7 +12,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from tests.robustness.starved import Starved
 
-__all__ = ["HEALTH_SECONDS", "rss_of", "worst_probe"]
+__all__ = ["HEALTH_SECONDS", "worst_probe"]
 
 HEALTH_SECONDS = 1.0
 """A Kubernetes probe gives up after so long."""
@@ -37,10 +36,3 @@ async def worst_probe(address: str, work: asyncio.Future[Any], *pids: int) -> fl
             if ended:
                 return worst
             await asyncio.sleep(PAUSE_SECONDS)
-
-
-def rss_of(pid: int) -> int:
-    """The resident memory of a process, in bytes."""
-    status = Path(f"/proc/{pid}/status").read_text()
-    line = next(line for line in status.splitlines() if line.startswith("VmRSS:"))
-    return int(line.split()[1]) * 1024

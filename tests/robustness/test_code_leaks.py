@@ -20,8 +20,8 @@ from crucible_bridge.types import Assertions, CodeItem, CodeLimits, GradeCodeReq
 from crucible_worker.grading.code import bubblewrap
 from crucible_worker.grading.code.bubblewrap import Isolation
 from tests import needs
+from tests.processes import alive, read_of
 from tests.service.code_kit import SMALL, code_grader, graded, needs_sandbox, sandboxed
-from tests.service.grading_kit import alive
 
 pytestmark = needs_sandbox
 
@@ -133,12 +133,7 @@ async def test_a_sandbox_that_dies_between_runs_is_replaced():
 
 def at_work() -> set[int]:
     """Processes of programs that have called themselves so."""
-    found: set[int] = set()
-    for pid in sandboxed():
-        with contextlib.suppress(OSError):  # it has ended meanwhile
-            if Path(f"/proc/{pid}/comm").read_text() == "at work\n":
-                found.add(pid)
-    return found
+    return {pid for pid in sandboxed() if read_of(pid, "comm") == b"at work\n"}
 
 
 def depth_of(pid: int) -> int:

@@ -19,9 +19,10 @@ from google.protobuf.struct_pb2 import ListValue, Value
 import crucible_bridge
 import crucible_bridge.v1
 from crucible_bridge.codec.elements import MAX_ELEMENTS
+from tests.processes import rss_of
 from tests.robustness.bare_http2 import sent_of_a_long_message
 from tests.robustness.harness import WorkerProcess, until, workshop
-from tests.robustness.probes import HEALTH_SECONDS, rss_of, worst_probe
+from tests.robustness.probes import HEALTH_SECONDS, worst_probe
 from tests.service.grading_kit import GRADING
 from tests.service.server_kit import token_file
 from tests.service.serving import Serving, serving

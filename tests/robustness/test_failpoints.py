@@ -23,12 +23,13 @@ from crucible_bridge.errors import BridgeError
 from crucible_bridge.events import EventKind
 from crucible_bridge.types import Assertions, CodeItem, CodeLimits, EvaluationState, Verdict
 from crucible_worker.journal.journal import READERS, STREAM_READERS
+from tests.processes import children_of, processes_below
 from tests.robustness.evidence import bits, check_events, check_interrupted_run, log_of, request, samples_of
 from tests.robustness.failpoints import FIRST_PROCESS, NEVER, Calls, Failpoints
 from tests.robustness.harness import WorkerProcess, Workshop, until, workshop
 from tests.robustness.replicas_kit import replicas
 from tests.service.code_kit import needs_sandbox
-from tests.service.grading_kit import GRADING, processes_below
+from tests.service.grading_kit import GRADING
 
 SAMPLES = 12
 """Of an evaluation."""
@@ -90,12 +91,7 @@ async def _programs(worker: WorkerProcess, name: str) -> Any:
 
 def _fork_server(worker: WorkerProcess) -> int:
     """The process that forks the children that grade mathematics."""
-    (found,) = (
-        each
-        for each in processes_below(worker.pid)
-        if b"grading.pool_host" in Path(f"/proc/{each}/cmdline").read_bytes()
-        and f"PPid:\t{worker.pid}\n" in Path(f"/proc/{each}/status").read_text()
-    )
+    (found,) = children_of(worker.pid, b"grading.pool_host")
     return found
 
 

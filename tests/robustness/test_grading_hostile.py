@@ -17,7 +17,7 @@ from crucible_bridge.types import Grade, GradeItem, Verdict
 from crucible_worker.grading.math.grader import MathGrader
 from crucible_worker.grading.pool import GradingPool
 from tests.cases.hostile import Hostile, hostile_pairs
-from tests.unit.grading.processes import grading_children, rss_of
+from tests.processes import grading_children, rss_of
 
 CHILDREN = 2
 ITEM_SECONDS = 0.8

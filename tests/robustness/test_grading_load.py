@@ -14,7 +14,7 @@ from crucible_bridge.types import GradeItem, Verdict
 from crucible_worker.grading import pool as pool_module
 from crucible_worker.grading.math.grader import MathGrader
 from crucible_worker.grading.pool import SLOW_SECONDS, GradingPool
-from tests.unit.grading.processes import grading_children
+from tests.processes import grading_children
 
 STOPPED_SECONDS, RUNNING_SECONDS = 0.050, 0.005
 """For how long children are stopped, and may run, in turn: each item takes at least eleven times as long."""

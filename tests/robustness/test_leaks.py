@@ -20,6 +20,7 @@ from crucible_worker.journal.journal import READERS, STREAM_READERS
 from crucible_worker.journal.schema import JOURNAL_FILE
 from crucible_worker.testing import RunningWorker, ScriptedModel, run_worker
 from crucible_worker.util.limits import WorkerLimits
+from tests.processes import processes_below
 from tests.robustness.evidence import request
 from tests.robustness.harness import LOCK_FILES, until
 
@@ -44,7 +45,7 @@ def _held() -> dict[str, int]:
         "tasks": len(asyncio.all_tasks()),
         "threads": threading.active_count(),
         "files": len(os.listdir("/proc/self/fd")),
-        "children": sum(len(path.read_text().split()) for path in Path("/proc/self/task").glob("*/children")),
+        "children": len(processes_below(os.getpid())),
     }
 
 

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.processes import children_of
+
 ROOT = Path(__file__).parents[2]
 MANY = 100_000_000
 """More rows than a process feeds before it is killed."""
@@ -41,9 +43,8 @@ def killed_at(folder: Path, first: int, seconds: float, *, logger: bool) -> int:
         acknowledged = int(process.stdout.readline())
         time.sleep(seconds)
         if logger:
-            children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
-            for child in children:
-                os.kill(int(child), signal.SIGKILL)
+            for child in children_of(process.pid):
+                os.kill(child, signal.SIGKILL)
         process.kill()
         rest = process.stdout.read().split("\n")
     # The last line may be there in part.

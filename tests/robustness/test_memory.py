@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 from crucible_bridge.types import SamplingParams
 from crucible_worker.journal.copies import read_marks
+from tests.processes import status_of
 from tests.robustness.harness import LOCK_FILES, WorkerProcess, workshop
 
 SAMPLES, SAMPLE_BYTES = 3_000, 50_000
@@ -17,9 +17,7 @@ MAX_GROWTH = 48 * 1024 * 1024
 
 def _peak(worker: WorkerProcess) -> int:
     """The most resident memory that it has had, in bytes."""
-    status = Path(f"/proc/{worker.pid}/status").read_text()
-    line = next(line for line in status.splitlines() if line.startswith("VmHWM:"))
-    return int(line.split()[1]) * 1024
+    return status_of(worker.pid, "VmHWM")
 
 
 async def _evaluate(worker: WorkerProcess, path: str) -> int:

@@ -18,6 +18,7 @@ from crucible_bridge.errors import BridgeError
 from crucible_bridge.types import EvaluationState
 from crucible_worker.server.exit_guard import FORCE_SECONDS
 from crucible_worker.util.limits import WorkerLimits
+from tests.processes import children_of, is_alive
 from tests.robustness.evidence import request
 from tests.robustness.harness import count_lines, until, workshop
 
@@ -69,22 +70,17 @@ def guard() -> Iterator[Guard]:
         process.stdout.close()
 
 
-def _children(pid: int) -> list[int]:
-    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
 def _wait_for_end(pid: int) -> None:
     """Wait until a process that is not a child of this one has ended."""
-    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-        while Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
-            time.sleep(0.005)
+    while is_alive(pid):
+        time.sleep(0.005)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_process_whose_gil_is_held_for_ever_is_killed(guard: Guard, number: signal.Signals):
     """The first signal starts the clock although no thread of Python can run."""
     process = guard(HOLD_THE_GIL)
-    (watchdog,) = _children(process.pid)
+    (watchdog,) = children_of(process.pid)
 
     process.send_signal(number)
 
@@ -104,7 +100,7 @@ def test_a_signal_to_the_group_leaves_the_watchdog_its_work(guard: Guard):
 def test_a_process_that_can_end_by_itself_is_not_killed(guard: Guard):
     """The guard's thread comes first: the exit code is 0, and the watchdog has ended too."""
     process = guard(WAIT)
-    (watchdog,) = _children(process.pid)
+    (watchdog,) = children_of(process.pid)
 
     process.terminate()
 
@@ -115,9 +111,9 @@ def test_a_process_that_can_end_by_itself_is_not_killed(guard: Guard):
 def test_no_watchdog_outlives_its_process(guard: Guard):
     """After SIGKILL of the process its watchdog ends, and so does the clock that it had started."""
     process = guard(HOLD_THE_GIL, seconds=3600.0)
-    (watchdog,) = _children(process.pid)
+    (watchdog,) = children_of(process.pid)
     process.terminate()
-    while not (clock := _children(watchdog)):
+    while not (clock := children_of(watchdog)):
         time.sleep(0.005)
 
     process.kill()
@@ -147,7 +143,7 @@ async def test_a_worker_ends_in_time_while_the_gil_is_held(tmp_path: Path):
         with contextlib.suppress(BridgeError):  # the event loop may stop before the answer has left
             await worker.bridge.evaluation.start_evaluation(wanted, timeout=1.0)
         await until(lambda: count_lines(calls) > 0)
-        children = _children(worker.pid)
+        children = children_of(worker.pid)
 
         worker.terminate()
 

@@ -7,7 +7,6 @@ import contextlib
 import os
 import shutil
 from collections.abc import AsyncIterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ from crucible_worker.grading.code.images import CodeImage
 from crucible_worker.grading.code.sandbox import Sandbox
 from crucible_worker.grading.code.sandbox_slots import SandboxSlots
 from tests import needs
-from tests.service.grading_kit import processes_below
+from tests.processes import command_of, processes_below
 
 SMALL = CodeLimits(timeout_ms=20_000, memory_mb=128)
 """Little memory, and all the time that a busy machine may take."""
@@ -59,9 +58,5 @@ async def graded(grader: CodeGrader, program: str, *tests: CodeTest, limits: Cod
 
 def sandboxed(pid: int | None = None) -> set[int]:
     """Every process that a sandbox of ours holds, or of another process, those that hold it included."""
-    found: set[int] = set()
-    for each in processes_below(os.getpid() if pid is None else pid):
-        with contextlib.suppress(OSError):  # it has ended meanwhile
-            if b"crucible_worker.grading.code.inside" in Path(f"/proc/{each}/cmdline").read_bytes():
-                found.add(each)
-    return found
+    below = processes_below(os.getpid() if pid is None else pid)
+    return {each for each in below if b"crucible_worker.grading.code.inside" in command_of(each)}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 from crucible_bridge.v1 import grading_pb2 as pb
@@ -29,31 +28,3 @@ async def grading_worker(**limits: Any) -> AsyncIterator[RunningWorker]:
 def math_item(answer: bytes, *targets: str, **fields: Any) -> pb.GradeItem:
     """An answer as a client in another language may send it."""
     return pb.GradeItem(answer=answer, targets=targets, **fields)
-
-
-def processes_below(pid: int) -> set[int]:
-    """Every process that descends from one and lives."""
-    found: set[int] = set()
-    waiting = [pid]
-    while waiting:
-        tasks: list[Path] = []
-        with contextlib.suppress(OSError):  # it has ended meanwhile
-            tasks += Path(f"/proc/{waiting.pop()}/task").iterdir()
-        for task in tasks:
-            with contextlib.suppress(OSError):  # likewise
-                children = set(map(int, (task / "children").read_text().split())) - found
-                found |= children
-                waiting += children
-    return found
-
-
-def alive(pids: set[int]) -> set[int]:
-    """Those that have not ended; one that only waits for its parent to take note has."""
-    return {pid for pid in pids if state(pid) not in ("", "Z")}
-
-
-def state(pid: int) -> str:
-    """Of a process, as the system calls it: "R" where it runs just now; empty where there is none."""
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    return ""

@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from tests import commands
-from tests.service.grading_kit import HARD, alive, processes_below
+from tests.processes import alive, processes_below
+from tests.service.grading_kit import HARD
 
 KEYS = {"id", "verdict", "score", "method", "reason", "extracted", "micros"}
 GONE_SECONDS = 2.0

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.service.grading_kit import alive, processes_below
+from tests.processes import alive, processes_below
 from tests.service.processes_kit import WAIT_SECONDS, wait_until
 
 STUCK = """

@@ -32,6 +32,7 @@ from crucible_worker.evaluators.environments.processes import EnvironmentProcess
 from crucible_worker.evaluators.environments.records import outcome_of
 from crucible_worker.evaluators.environments.threaded_loop import guarded_call
 from tests.distributions import install, lay_out
+from tests.processes import children_of, is_alive
 from tests.robustness.harness import count_lines, until, workshop
 from tests.robustness.starved import Starved
 from tests.service.evaluation_kit import Rig, asked, rig, samples_of
@@ -88,23 +89,7 @@ def _pids(folder: Path, what: str) -> set[int]:
 
 def _children(parent: int) -> set[int]:
     """Processes of environments that one has started itself."""
-    found = set()
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            pid, fields = int(stat.parent.name), stat.read_text().rpartition(")")[2].split()
-            command = stat.with_name("cmdline").read_text()
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        if fields[0] != "Z" and int(fields[1]) == parent and "environments.host" in command:
-            found.add(pid)
-    return found
-
-
-def _is_there(pid: int) -> bool:
-    try:
-        return "State:\tZ" not in Path(f"/proc/{pid}/status").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+    return set(children_of(parent, b"environments.host"))
 
 
 def _sockets() -> set[str]:
@@ -136,7 +121,7 @@ async def _until(condition: Callable[[], Any]) -> None:
 
 async def _gone(pids: set[int]) -> None:
     async with asyncio.timeout(GONE_SECONDS):
-        while any(map(_is_there, pids)):
+        while any(map(is_alive, pids)):
             await asyncio.sleep(0.01)
 
 

@@ -38,9 +38,9 @@ from crucible_worker.grading.fanout.graders import ClusterMath, ClusterPlaces, C
 from crucible_worker.grading.math.grader import MathGrader
 from crucible_worker.grading.pool import GradingPool
 from crucible_worker.testing import ScriptedModel, run_worker
+from tests.processes import alive, processes_below
 from tests.service.code_kit import needs_sandbox
 from tests.service.fanout_kit import pairs, ray_cluster, timeless
-from tests.service.grading_kit import alive, processes_below
 from tests.tables import rows
 
 pytestmark = [pytest.mark.clusters, pytest.mark.asyncio(loop_scope="module")]

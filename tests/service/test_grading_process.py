@@ -17,7 +17,8 @@ import crucible_bridge
 from crucible_bridge.client import Bridge
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.types import Verdict
-from tests.service.grading_kit import CHILDREN, GRADING, HARD, alive, processes_below, state
+from tests.processes import alive, processes_below, state_of
+from tests.service.grading_kit import CHILDREN, GRADING, HARD
 
 EXIT_WITHIN_SECONDS = 5.5
 GONE_WITHIN_SECONDS = 2.0
@@ -85,7 +86,7 @@ async def test_a_worker_ends_in_time_while_its_children_compute(tmp_path: Path):
         async with asyncio.timeout(START_WITHIN_SECONDS):
             while not (await bridge.worker.get_info()).calls:
                 await asyncio.sleep(0.01)
-        await until(lambda: any(state(pid) == "R" for pid in processes_below(worker.pid)), START_WITHIN_SECONDS)
+        await until(lambda: any(state_of(pid) == "R" for pid in processes_below(worker.pid)), START_WITHIN_SECONDS)
         log = await ended(worker, tmp_path)
         with pytest.raises(BridgeError) as refused:
             await call

@@ -21,6 +21,7 @@ from crucible_bridge.types import EvaluationState, EvaluatorSpec, Limits, Sample
 from crucible_worker.evaluators.inspect import evaluator, process
 from crucible_worker.evaluators.inspect import folders as folders_of_tasks
 from crucible_worker.evaluators.inspect.process import MAX_QUESTIONS, run_in_process
+from tests.processes import is_alive
 from tests.service.evaluation_kit import HeldModel, asked, rig, samples_of
 from tests.tables import rows
 
@@ -48,17 +49,9 @@ async def _run(task: str, answer: Any = _said, **order: Any) -> dict[str, Any]:
     return await run_in_process({"task": task, **order}, answer, network=False)
 
 
-def _is_there(pid: int) -> bool:
-    try:
-        status = Path(f"/proc/{pid}/status").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-    return "State:\tZ" not in status
-
-
 async def _gone(pid: int) -> None:
     async with asyncio.timeout(GONE_SECONDS):
-        while _is_there(pid):
+        while is_alive(pid):
             await asyncio.sleep(0.005)
 
 
@@ -229,7 +222,7 @@ async def test_a_cancel_ends_one_that_hears_nothing() -> None:
 
     task = asyncio.create_task(_run("hang", answer))
     pid = await hanging
-    assert _is_there(pid)
+    assert is_alive(pid)
 
     task.cancel()
     # Killed in the turn of the loop in which it is cancelled: whoever waits for it no longer finds it at work.
@@ -477,7 +470,7 @@ asyncio.run(process.run_in_process({{"task": "hang"}}, answer, network=False))
     assert worker.stdout is not None
     assert await worker.stdout.readline()
     pid = int(pid_file.read_text())
-    assert _is_there(pid)
+    assert is_alive(pid)
     (left,) = tmp_path.glob("crucible-inspect-*")
     folders_of_tasks.remove_abandoned()
     assert left.is_dir()

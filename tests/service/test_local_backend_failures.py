@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
@@ -18,7 +17,8 @@ from crucible_worker.backends.local import LocalBackend
 from crucible_worker.children.process import Process
 from crucible_worker.embedded import registry
 from tests import needs
-from tests.service.processes_kit import DRAIN_SECONDS, WAIT_SECONDS, hosts_of, runs, serving, wait_until
+from tests.processes import is_alive, read_of
+from tests.service.processes_kit import DRAIN_SECONDS, WAIT_SECONDS, hosts_of, serving, wait_until
 
 needs.modules("torch", "transformers")
 
@@ -131,7 +131,7 @@ async def test_a_worker_that_is_killed_leaves_no_host():
         finally:
             worker.kill()  # leaving the block waits for its end
 
-    await asyncio.to_thread(wait_until, lambda: not runs(host), "the host has ended")
+    await asyncio.to_thread(wait_until, lambda: not is_alive(host), "the host has ended")
 
 
 def evaluate(bridge):
@@ -149,7 +149,7 @@ async def end(worker, host):
     """Send SIGTERM; the worker has to end with 0 in time, and its host with it."""
     worker.send_signal(signal.SIGTERM)
     assert await asyncio.to_thread(worker.wait, DRAIN_SECONDS) == 0
-    await asyncio.to_thread(wait_until, lambda: not runs(host), "the host has ended")
+    await asyncio.to_thread(wait_until, lambda: not is_alive(host), "the host has ended")
 
 
 async def test_a_worker_told_to_go_while_a_model_loads_goes(tmp_path):
@@ -207,7 +207,4 @@ async def test_a_host_whose_worker_is_gone_does_not_start():
 
 
 def _imports_torch(pid):
-    try:
-        return "libtorch" in Path(f"/proc/{pid}/maps").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return False
+    return b"libtorch" in read_of(pid, "maps")

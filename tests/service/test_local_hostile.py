@@ -17,17 +17,8 @@ from crucible_worker.backends.local import LocalBackend
 from crucible_worker.embedded import registry
 from crucible_worker.util.limits import WorkerLimits
 from tests import needs
-from tests.service.processes_kit import (
-    DRAIN_SECONDS,
-    WAIT_SECONDS,
-    children,
-    hosts_of,
-    runs,
-    seconds_of,
-    serving,
-    status,
-    wait_until,
-)
+from tests.processes import children_of, is_alive, seconds_of, status_of
+from tests.service.processes_kit import DRAIN_SECONDS, WAIT_SECONDS, hosts_of, serving, wait_until
 
 needs.modules("torch", "transformers")
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -165,18 +156,18 @@ async def test_what_waits_for_a_process_that_is_killed_is_answered_by_the_next(l
 async def test_memory_is_that_of_the_limit(local, root, good):
     """A template that wants a gigabyte gets its limit; the host has no more than before."""
     (host,) = hosts_of(os.getpid())
-    (server,) = children(host)
-    others = set(children(server))
+    (server,) = children_of(host)
+    others = set(children_of(server))
     model = await load(local, made(root, "gigabyte", template="{{ 'b' * 1000000000 }}"))
-    (child,) = set(children(server)) - others
-    had = status(host, "VmHWM")
+    (child,) = set(children_of(server)) - others
+    had = status_of(host, "VmHWM")
 
     for _ in range(3):
         with pytest.raises(BackendError):
             await chat(model)
 
-    assert status(child, "VmPeak") <= status(server, "VmSize") + LIMITS.max_rendering_bytes + MEGABYTE
-    assert status(host, "VmHWM") - had < LIMITS.max_rendering_bytes
+    assert status_of(child, "VmPeak") <= status_of(server, "VmSize") + LIMITS.max_rendering_bytes + MEGABYTE
+    assert status_of(host, "VmHWM") - had < LIMITS.max_rendering_bytes
 
 
 async def test_a_tokenizer_that_backtracks_for_ever_costs_its_request(local, root, good):
@@ -234,14 +225,14 @@ async def test_a_token_has_bounded_text(local, root):
 async def test_a_configuration_describes_what_the_weights_hold(local, root, good, name, config, told):
     """A larger one is refused before anything is built of it; the error names the field as it stands in config.json."""
     (host,) = hosts_of(os.getpid())
-    had = status(host, "VmHWM")
+    had = status_of(host, "VmHWM")
 
     with pytest.raises(FailedPrecondition, match=told) as caught:
         await load(local, made(root, f"config-{name}", config=config))
 
     assert caught.value.reason == "MODEL_REFUSED"
     assert "config.json" in caught.value.message
-    assert status(host, "VmHWM") - had < 64 * MEGABYTE
+    assert status_of(host, "VmHWM") - had < 64 * MEGABYTE
     assert await answers(good)
 
 
@@ -253,8 +244,10 @@ async def test_a_configuration_that_takes_too_long_is_refused(root):
             await load(local, made(root, "slow"))
         assert caught.value.reason == "MODEL_REFUSED"
         (host,) = hosts_of(os.getpid())[-1:]
-        (server,) = children(host)
-        await asyncio.to_thread(wait_until, lambda: not any(map(runs, children(server))), "the process is killed")
+        (server,) = children_of(host)
+        await asyncio.to_thread(
+            wait_until, lambda: not any(map(is_alive, children_of(server))), "the process is killed"
+        )
     finally:
         await local.aclose()
 
@@ -265,8 +258,8 @@ async def test_processes_that_are_killed_are_replaced(root):
     try:
         model = await load(local, made(root, "killed", template=SOMETIMES))
         life = local._host.life
-        (server,) = children(life)
-        (texts,) = children(server)
+        (server,) = children_of(life)
+        (texts,) = children_of(server)
         call = asyncio.create_task(chat(model, "1"))
         await asyncio.to_thread(wait_until, lambda: seconds_of(texts) > 1, "it loops")
         os.kill(texts, signal.SIGKILL)
@@ -321,10 +314,12 @@ async def test_a_worker_told_to_go_while_a_template_loops_goes(root, tmp_path):
             await asyncio.to_thread(wait_until, lambda: hosts_of(worker.pid), "the host runs")
             (host,) = hosts_of(worker.pid)
             await asyncio.to_thread(
-                wait_until, lambda: [loop for server in children(host) for loop in children(server)], "it has children"
+                wait_until,
+                lambda: [loop for server in children_of(host) for loop in children_of(server)],
+                "it has children",
             )
-            below = [host, *children(host), *(loop for server in children(host) for loop in children(server))]
+            below = [host, *children_of(host), *(loop for server in children_of(host) for loop in children_of(server))]
 
             worker.send_signal(signal.SIGTERM)
             assert await asyncio.to_thread(worker.wait, DRAIN_SECONDS) == 0
-            await asyncio.to_thread(wait_until, lambda: not any(map(runs, below)), "all of them have ended")
+            await asyncio.to_thread(wait_until, lambda: not any(map(is_alive, below)), "all of them have ended")

@@ -14,11 +14,12 @@ from crucible_worker.server import Worker
 from crucible_worker.server.parts import build
 from crucible_worker.testing import record_events
 from tests import needs
+from tests.processes import children_of
 from tests.robustness.harness import until
 from tests.service import follow_kit
 from tests.service.evaluation_kit import samples_of, state_of
 from tests.service.managed_kit import PARAMS, PROGRAMS, fake, members, save, save_adapter
-from tests.service.processes_kit import children, serving, wait_until
+from tests.service.processes_kit import serving, wait_until
 from tests.tables import rows
 
 needs.modules("aiohttp")
@@ -225,7 +226,7 @@ async def test_a_worker_that_is_killed_leaves_no_server(tmp_path):
                 model="managed:s/m", evaluators=["accuracy"], dataset=numbered(1, "w0"), sampling=PARAMS
             )
         assert ended.metrics.values["accuracy"] == 1.0
-        groups = [pid for pid in children(process.pid) if len(members(pid)) >= 3]
+        groups = [pid for pid in children_of(process.pid) if len(members(pid)) >= 3]
         assert len(groups) == 2
         process.kill()
         process.wait()

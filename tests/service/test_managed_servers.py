@@ -16,6 +16,7 @@ from crucible_worker.backends.managed.programs import PROGRAMS as PROGRAMS_BY_NA
 from crucible_worker.backends.managed.replica import LOG_SECONDS
 from crucible_worker.backends.managed.settings import ManagedServer
 from tests import needs
+from tests.processes import is_alive
 from tests.robustness.harness import until
 from tests.service.managed_kit import (
     PROGRAMS,
@@ -27,7 +28,6 @@ from tests.service.managed_kit import (
     save_adapter,
     text_of,
 )
-from tests.service.processes_kit import runs
 from tests.tables import rows
 
 needs.modules("aiohttp")
@@ -225,7 +225,7 @@ async def test_a_server_that_ignores_its_signal_is_killed(tmp_path, monkeypatch)
         with pytest.raises(BridgeError, match="was not healthy"):
             await text_of(backend, "s/m")
         pid = int((root / "m" / "pid").read_text())
-        await until(lambda: not runs(pid))
+        await until(lambda: not is_alive(pid))
 
 
 async def test_a_process_that_left_the_group_is_ended_with_its_server(tmp_path):
@@ -239,8 +239,8 @@ async def test_a_process_that_left_the_group_is_ended_with_its_server(tmp_path):
         await text_of(backend, "s/m")
         await until((root / "m" / "pid").read_text)
         pid = int((root / "m" / "pid").read_text())
-        assert runs(pid)
-    await until(lambda: not runs(pid))
+        assert is_alive(pid)
+    await until(lambda: not is_alive(pid))
 
 
 async def test_the_end_of_the_backend_does_not_wait_for_a_server_that_starts(tmp_path):
@@ -255,11 +255,11 @@ async def test_the_end_of_the_backend_does_not_wait_for_a_server_that_starts(tmp
         await until((root / "m" / "pid").read_text)
         pid = int((root / "m" / "pid").read_text())
         await backend.aclose()
-        assert runs(pid)  # it has GRACE_SECONDS, which the close has not waited for
+        assert is_alive(pid)  # it has GRACE_SECONDS, which the close has not waited for
         with pytest.raises(BridgeError) as caught:
             await loading
         assert caught.value.reason == "BACKEND_CLOSED"
-    await until(lambda: not runs(pid))
+    await until(lambda: not is_alive(pid))
 
 
 async def test_a_command_that_does_not_exist_is_told(tmp_path):

@@ -11,6 +11,7 @@ from crucible_bridge.client import Bridge
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.types import GradeItem, Limits, ReportFormat, SamplingParams
 from tests import needs
+from tests.processes import command_of, processes_below, read_of
 from tests.service.evaluation_kit import log_of, numbered, samples_of
 from tests.service.openai_kit import KEY, Fault, Reply, Request, ScriptedServer, answer, key_file, refusal, shout
 from tests.service.serving import Serving, serving
@@ -72,18 +73,14 @@ async def have_children(bridge: Bridge) -> None:
 
 def processes(worker: int) -> list[int]:
     """A worker and all that descends from it."""
-    found = [worker]
-    for process in found:
-        tasks = Path(f"/proc/{process}/task").glob("*/children")
-        found += [int(child) for path in tasks for child in path.read_text().split()]
-    return found
+    return [worker, *processes_below(worker)]
 
 
 def shown(worker: Serving) -> list[bytes]:
     """What the list of processes shows, and what children were given."""
     own, *children = processes(worker.process.pid)
-    commands = [Path(f"/proc/{process}/cmdline").read_bytes() for process in (own, *children)]
-    return [*commands, *(Path(f"/proc/{child}/environ").read_bytes() for child in children)]
+    commands = [command_of(process) for process in (own, *children)]
+    return [*commands, *(read_of(child, "environ") for child in children)]
 
 
 def found(worker: Serving, said: list[str], listed: list[bytes], secret: str) -> list[str]:

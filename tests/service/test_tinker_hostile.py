@@ -20,7 +20,8 @@ from crucible_worker.backends.tinker.backend import TinkerBackend
 from crucible_worker.backends.tinker.tokenizer import CODE_PREFIXES, ServedTokenizer, TextHost, TokenizerName
 from crucible_worker.embedded import registry
 from crucible_worker.util.limits import WorkerLimits
-from tests.service.processes_kit import children, hosts_of, runs, seconds_of, status, wait_until
+from tests.processes import children_of, is_alive, seconds_of, status_of
+from tests.service.processes_kit import hosts_of, wait_until
 from tests.service.tinker_kit import SAMPLER, ScriptedLibrary, service
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -95,7 +96,7 @@ async def answers(tokenizer):
 async def test_a_template_beyond_a_limit_costs_its_request(host, root, good, name):
     """The error names the limit, and is final; the host lives, its tokenizers answer, and the worker stays as it is."""
     tokenizer = await load(host, made(root, name, TEMPLATES[name]))
-    life, had = host._host.life, status(os.getpid(), "VmHWM")
+    life, had = host._host.life, status_of(os.getpid(), "VmHWM")
 
     with pytest.raises(BackendError, match=r"\(max_render") as caught:
         await chat(tokenizer)
@@ -104,7 +105,7 @@ async def test_a_template_beyond_a_limit_costs_its_request(host, root, good, nam
     assert await answers(good)
     assert await tokenizer.decode(ADDITION) == "12+34="
     assert host._host.life == life
-    assert status(os.getpid(), "VmHWM") - had < 32 * MEGABYTE
+    assert status_of(os.getpid(), "VmHWM") - had < 32 * MEGABYTE
 
 
 async def test_a_tokenizer_that_backtracks_for_ever_costs_its_request(host, root, good):
@@ -150,13 +151,13 @@ async def test_processes_that_are_killed_are_replaced(host, root):
     """That of a tokenizer by another one, its request retryable; the host by another host."""
     tokenizer = await load(host, made(root, "killed", SOMETIMES))
     life = host._host.life
-    (server,) = children(life)
-    known = set(children(server))
+    (server,) = children_of(life)
+    known = set(children_of(server))
     call = asyncio.create_task(chat(tokenizer, "1"))
     before = {pid: seconds_of(pid) for pid in known}
 
     def looping():
-        return [pid for pid in known if runs(pid) and seconds_of(pid) - before[pid] > 0.3]
+        return [pid for pid in known if is_alive(pid) and seconds_of(pid) - before[pid] > 0.3]
 
     await asyncio.to_thread(wait_until, looping, "it loops")
     (process,) = looping()
@@ -182,8 +183,10 @@ async def test_a_tokenizer_that_cannot_be_loaded_in_time_is_none(root):
         with pytest.raises(FailedPrecondition, match="max_checkpoint_seconds") as caught:
             tokenizer.there()
         assert caught.value.reason == "NO_TOKENIZER"
-        (server,) = children(host._host.life)
-        await asyncio.to_thread(wait_until, lambda: not any(map(runs, children(server))), "the process is killed")
+        (server,) = children_of(host._host.life)
+        await asyncio.to_thread(
+            wait_until, lambda: not any(map(is_alive, children_of(server))), "the process is killed"
+        )
     finally:
         await host.aclose()
 
@@ -223,4 +226,4 @@ async def test_a_backend_loads_tokenizers_in_its_host(root, tmp_path):
         assert sample.text == await model.tokenizer.decode(sample.tokens)
     finally:
         await backend.aclose()
-    assert not runs(host)
+    assert not is_alive(host)

@@ -7,7 +7,6 @@ import json
 import math
 import os
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,6 +20,7 @@ from crucible_worker.backends.openai.answers import chat_answer, completion_answ
 from crucible_worker.backends.openai.documents import read_document
 from crucible_worker.backends.openai.reading import read_apart
 from crucible_worker.backends.openai.scoring import Scorer
+from tests.processes import children_of
 from tests.tables import rows
 
 PROMPT = [7, 8]
@@ -69,10 +69,6 @@ def _written(document: Any) -> bytes:
 
 def _said(content: bytes, tokens: int) -> bytes:
     return "\n".join(reading._answer(b"%d\n%b" % (tokens, content))).encode("utf-8", "surrogatepass")
-
-
-def _children() -> list[str]:
-    return Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
 
 
 def _columns(sequence: SampledSequence) -> object:
@@ -193,24 +189,24 @@ async def test_what_is_no_answer_is_refused(content: bytes, says: str) -> None:
 
 async def test_a_process_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """And leaves nothing."""
-    before = _children()
+    before = children_of(os.getpid())
     monkeypatch.setattr(reading, "READ_SECONDS", 0)
 
     with pytest.raises(BackendError, match="too much time") as caught:
         await read_apart(_written(TOLD), 4, "s")
 
     assert caught.value.reason == "BACKEND_ANSWER"
-    assert _children() == before
+    assert children_of(os.getpid()) == before
 
 
 async def test_a_process_of_a_cancelled_call_is_ended() -> None:
     """It leaves nothing."""
-    before = _children()
+    before = children_of(os.getpid())
     task = asyncio.create_task(read_apart(b'{"a":[' + b"[]," * 100_000 + b"0]}", 250_000, "s"))
-    while _children() == before:
+    while children_of(os.getpid()) == before:
         await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
 
-    assert _children() == before
+    assert children_of(os.getpid()) == before

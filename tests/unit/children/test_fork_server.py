@@ -18,7 +18,7 @@ from crucible_worker.children.fork_server import join
 from crucible_worker.children.forks import Fork, Forks, NotForked
 from crucible_worker.children.frames import frame, receive
 from crucible_worker.children.process import Process
-from tests.unit.grading.processes import children_of, is_alive
+from tests.processes import children_of, is_alive
 
 SERVER = """
 import os, subprocess, sys

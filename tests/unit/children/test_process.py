@@ -17,7 +17,7 @@ import pytest
 from crucible_worker.children import once
 from crucible_worker.children.frames import receive
 from crucible_worker.children.process import Process, ending_of
-from tests.unit.grading.processes import children_of, is_alive
+from tests.processes import children_of, is_alive
 
 ROOT = Path(__file__).parents[3]
 GONE_SECONDS = 10.0

@@ -31,9 +31,9 @@ from crucible_worker.grading.pool import (
     GradingPool,
     default_children,
 )
+from tests.processes import grading_children
 from tests.tables import rows
 from tests.unit.grading import pool_work
-from tests.unit.grading.processes import grading_children
 
 FOR_EVER = 60.0
 """Seconds of work that no child will get to the end of."""

@@ -12,7 +12,7 @@ import pytest
 
 from crucible_worker.loggers.base import Entry, Hparams, LongText, Missed
 from crucible_worker.loggers.runner import LoggerRunner, LoggerState, Timing
-from tests.unit.grading.processes import is_alive
+from tests.processes import is_alive
 from tests.unit.loggers.loggers_kit import (
     QUICK,
     experiment,

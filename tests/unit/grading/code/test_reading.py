@@ -5,19 +5,15 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
-from pathlib import Path
 
 import pytest
 
 from crucible_worker.grading.code import reading
 from crucible_worker.grading.code.assertions import BadTests, read_assertions
 from crucible_worker.grading.code.reading import read_apart
+from tests.processes import children_of
 
 MANY_KINDS = "assert f(1, key=[2]) == {'a': (1, 2.5, {3, 4}, b'x'), None: [True, -1, 1j, 0xffffffffffffffffffff]}\n"
-
-
-def _children() -> list[str]:
-    return Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
 
 
 @pytest.mark.parametrize(
@@ -45,13 +41,13 @@ async def test_what_is_no_test_is_refused(source: str, says: str) -> None:
 
 async def test_a_process_that_takes_too_long_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     """And leaves nothing."""
-    before = _children()
+    before = children_of(os.getpid())
     monkeypatch.setattr(reading, "READ_SECONDS", 0)
 
     with pytest.raises(BadTests, match="longer"):
         await read_apart("assert f(1) == 1\n" * 10_000, "")
 
-    assert _children() == before
+    assert children_of(os.getpid()) == before
 
 
 async def test_it_ends_with_its_parent() -> None:
