@@ -1,4 +1,4 @@
-"""Writes tables into pages, between their markers: evaluators, graders, loggers, exports, the journal, the log.
+"""Writes tables into pages, between their markers: evaluators, loggers, exports, packages, the journal, the log.
 
     python docs/generate.py            write them
     python docs/generate.py --check    exit with 1 if a page is not current
@@ -36,6 +36,7 @@ PAGES = (
     ROOT / "docs" / "overview.md",
     ROOT / "docs" / "evaluators.md",
     ROOT / "docs" / "exports.md",
+    ROOT / "docs" / "how_it_works.md",
     ROOT / "docs" / "logging.md",
     ROOT / "docs" / "reference" / "journal.md",
     ROOT / "docs" / "reference" / "log_events.md",
@@ -141,6 +142,20 @@ def _rows(_: str) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
     return ("key", "type", "about", "Parquet"), rows
 
 
+def _packages(_: str) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+    """The contract that `make lint` checks: a row imports what stands below it."""
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (layers,) = (contract["layers"] for contract in contracts if contract["id"] == "layers")
+    folder, rows = Path(crucible_worker.__file__).parent, list[Sequence[str]]()
+    for row, layer in enumerate(layers, 1):
+        for name in re.findall(r"\w+", layer):
+            path = next(path for path in (folder / name / "__init__.py", folder / f"{name}.py") if path.exists())
+            about = (ast.get_docstring(ast.parse(path.read_text())) or "").partition("\n")[0]
+            others = "the others of its row too" if ":" in layer else ""
+            rows.append((str(row), f"`{name}`", _cell(about), others))
+    return ("row", "package", "what it holds", "imports, besides the rows below"), rows
+
+
 def _documented(record: type) -> dict[str, str]:
     """By field, the docstring below it."""
     (declared,) = ast.parse(inspect.getsource(record)).body
@@ -234,6 +249,7 @@ _TABLES: dict[str, Callable[[str], tuple[Sequence[str], Sequence[Sequence[str]]]
     "loggers": _loggers,
     "options of logger": _logger_options,
     "options of": _options,
+    "packages": _packages,
     "rows": _rows,
 }
 

@@ -43,6 +43,7 @@ from tests.protos import CALLS
 from tests.tables import rows
 
 ROOT = Path(__file__).parents[2]
+WORKER = ROOT / "python_worker" / "crucible_worker"
 PROTOS = ROOT / "protos" / "crucible_bridge" / "v1"
 PAGES = [ROOT / "README.md", ROOT / "elixir_client_example" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 MAX_README_LINES = 150
@@ -175,6 +176,20 @@ def test_every_link_to_a_file_leads_somewhere(page: Path):
         assert linked.exists(), target
         headings = re.findall(r"^#+ (.*)$", linked.read_text(), re.MULTILINE) if heading else []
         assert not heading or heading in {re.sub(r"[^\w -]", "", each).lower().replace(" ", "-") for each in headings}
+
+
+def test_what_the_page_of_the_code_names_is_there():
+    """A file that a reader is sent to exists, and the name that it is said to have stands in it."""
+    page = (ROOT / "docs" / "how_it_works.md").read_text()
+    files = {
+        name: WORKER / name if (WORKER / name).exists() else ROOT / name
+        for name in re.findall(r"`([\w./]+/[\w./]*|\w+\.py)`", page)
+    }
+    assert len(files) > 20
+    assert [name for name, path in files.items() if not path.exists()] == []
+    places = re.findall(r"^\| where .* \| `(\S+)` \| `(\w+)` \|$", page, re.MULTILINE)
+    assert len(places) > 5
+    assert [place for place in places if place[1] not in files[place[0]].read_text()] == []
 
 
 @rows("page", PAGES, ids=lambda page: page.name)
