@@ -223,7 +223,7 @@ def _service_config(pool: bool) -> dict[str, Any]:
     # model are not: the worker has already retried that. In a pool the worker itself may be lost, so all calls are that
     # mean the same when repeated. Calls that start an evaluation need its id for that: the client repeats them.
     retried = [path.removeprefix("/").split("/") for path in sorted(repeatable() if pool else without_side_effects())]
-    # A worker that warms up, drains, or is without its journal gets no calls: gRPC watches the health of each.
+    # A worker that warms up or drains gets no calls: gRPC watches the health of each.
     balanced = {"loadBalancingConfig": [{"round_robin": {}}], "healthCheckConfig": {"serviceName": ""}} if pool else {}
     return {
         **balanced,

@@ -535,7 +535,7 @@ class Reason(enum.StrEnum):
         Code.UNAVAILABLE,
         True,
         _CALL,
-        "The journal cannot be written; make room on the worker's disk.",
+        "The journal cannot be written: the worker's disk is full, or its database is away.",
     )
     JOURNAL_UNREADABLE = "JOURNAL_UNREADABLE", Code.UNAVAILABLE, True, _CALL, "The journal cannot be read."
     JOURNAL_DAMAGED = "JOURNAL_DAMAGED", Code.INTERNAL, False, _CALL, "A record of the journal is damaged."

@@ -1,10 +1,13 @@
 """Logs: what every line bears, and that a reader who stops reading stops nobody else."""
 
+import errno
 import io
 import json
 import logging
 import os
 import threading
+import time
+from typing import Any
 
 import pytest
 import structlog
@@ -98,6 +101,44 @@ def test_what_is_below_the_level_is_not_written(stream):
 
     assert "quiet" not in stream.getvalue()
     assert "loud" in stream.getvalue()
+
+
+class _Disk(io.RawIOBase):
+    """Has no room for a while, and then for so many bytes."""
+
+    def __init__(self) -> None:
+        self.content, self.room = b"", 0
+
+    def writable(self) -> bool:
+        return True
+
+    def write(self, data: Any, /) -> int:
+        if not self.room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        taken = bytes(data)[: self.room]
+        self.content += taken
+        self.room -= len(taken)
+        return len(taken)
+
+
+def test_lines_that_a_full_disk_refuses_are_counted():
+    """Once there is room, the log says how many are lost; a line of which a part was written stands alone."""
+    disk = _Disk()
+    writer = BackgroundWriter(io.TextIOWrapper(io.BufferedWriter(disk), encoding="utf-8"))
+    for dropped, (line, room) in enumerate((("one\n", 0), ("two\n", 2), ("three\n", 0)), 1):
+        disk.room = room
+        writer.write(line)
+        until = time.monotonic() + 5
+        while writer.dropped < dropped:
+            assert time.monotonic() < until
+            time.sleep(0.001)
+    disk.room = 1_000
+    writer.write("four\n")
+    writer.close(5)
+
+    part, four, lost = disk.content.decode().splitlines()
+    assert (part, four) == ("tw", "four")
+    assert json.loads(lost) == {"event": "log_lines_dropped", "level": "warning", "count": 3}
 
 
 def test_a_full_pipe_holds_nobody_up():

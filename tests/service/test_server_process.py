@@ -238,7 +238,7 @@ def test_a_taken_port_is_exit_code_one(tmp_path):
 
     failed = next(line for line in lines if line["event"] == "start_failed")
     why = "Address already in use by another process; --port selects another port, 0 any free one"
-    assert failed["reason"] == f"cannot listen on 127.0.0.1:{port}: {why}"
+    assert failed["message"] == f"cannot listen on 127.0.0.1:{port}: {why}"
 
 
 def test_starting_loads_nothing_heavy(tmp_path):

@@ -87,6 +87,7 @@ def test_a_private_function_is_that_of_its_module():
 def test_the_table_has_the_events_of_the_source_and_no_others(tmp_path, change):
     """The check of the pages fails in both directions, and names the event."""
     shutil.copytree(ROOT / "docs", tmp_path / "docs", ignore=shutil.ignore_patterns("pictures", "design", "site"))
+    shutil.copy(ROOT / "pyproject.toml", tmp_path)
     sentences = tmp_path / "docs" / "log_events.toml"
     serving = next(line for line in sentences.read_text().splitlines(keepends=True) if line.startswith("serving ="))
     more = "" if change == "an event without a sentence" else serving + serving.replace("serving", "surfing", 1)

@@ -271,8 +271,11 @@ async def _serve(
         worker.warm_grading()
         async with _giving_memory_back(worker, settings.limits.memory_idle_seconds):
             await end.wait()
-    except (StartError, BridgeError) as error:
-        log.error("start_failed", reason=str(error))
+    except StartError as error:
+        log.error("start_failed", message=str(error))
+        return EXIT_FAILED
+    except BridgeError as error:
+        log.error("start_failed", reason=error.reason, message=str(error))
         return EXIT_FAILED
     except Exception:  # a bug: it is logged, and the exit status shows that no worker serves
         log.exception("start_failed")

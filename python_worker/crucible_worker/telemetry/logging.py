@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from io import RawIOBase
 from typing import TYPE_CHECKING, Any, TextIO
 
 from crucible_worker.config import LogFormat
@@ -51,6 +52,9 @@ class BackgroundWriter:
 
     def __init__(self, stream: TextIO, *, capacity: int = QUEUE_LINES) -> None:
         self._stream = stream
+        # Its buffers would keep what a full disk refuses, and nobody could say which lines are lost.
+        self._raw: RawIOBase | None = getattr(getattr(stream, "buffer", None), "raw", None)
+        self._cut = False
         self._lines: queue.Queue[str | None] = queue.Queue(capacity)
         self._dropped = 0
         self._thread = threading.Thread(target=self._run, name="log-writer", daemon=True)
@@ -58,7 +62,7 @@ class BackgroundWriter:
 
     @property
     def dropped(self) -> int:
-        """Lines that were dropped because the queue was full, and are not yet reported in the log."""
+        """Lines that the queue or the stream had no room for, and that are not yet reported in the log."""
         return self._dropped
 
     def write(self, text: str) -> int:
@@ -81,21 +85,35 @@ class BackgroundWriter:
 
     def _run(self) -> None:
         while (line := self._lines.get()) is not None:
-            self._put(line)
+            self._dropped += not self._put(line)
             if self._dropped and self._lines.empty():
                 self._account()
         if self._dropped:
             self._account()
 
     def _account(self) -> None:
-        dropped, self._dropped = self._dropped, 0
-        self._put(_dumps({"event": "log_lines_dropped", "level": "warning", "count": dropped}) + "\n")
+        dropped = self._dropped
+        if self._put(_dumps({"event": "log_lines_dropped", "level": "warning", "count": dropped}) + "\n"):
+            self._dropped -= dropped
 
-    def _put(self, line: str) -> None:
+    def _put(self, line: str) -> bool:
+        """Write a line; whether there was room for all of it."""
         # The thread must not stop when the reader is gone: the queue would then stay full.
-        with contextlib.suppress(OSError, ValueError):
-            self._stream.write(line)
-            self._stream.flush()
+        try:
+            if self._raw is None:
+                self._stream.write(line)
+                self._stream.flush()
+                return True
+            left = memoryview(("\n" * self._cut + line).encode(self._stream.encoding or "utf-8", "backslashreplace"))
+            while left:
+                written = self._raw.write(left)
+                if written is None:  # another process made the stream one that does not wait
+                    return False
+                left, self._cut = left[written:], True
+        except (OSError, ValueError):
+            return False
+        self._cut = False
+        return True
 
 
 def configure_logging(

@@ -364,7 +364,7 @@ defmodule CrucibleBridge.Error.Reason do
   no A record of the journal is damaged.
   yes The journal cannot be read.
   no The database of --journal cannot be used; the message says why.
-  yes The journal cannot be written; make room on the worker's disk.
+  yes The journal cannot be written: the worker's disk is full, or its database is away.
   no The journal is of another version; use another --state-dir, or the worker that wrote it.
   no A request sets an option of a logger that is the operator's: a place where it writes or sends to.
   no The model's logits are not finite.
