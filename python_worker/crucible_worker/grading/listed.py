@@ -24,10 +24,10 @@ Element: TypeAlias = "str | tuple[Element, ...]"
 """A text; or the content of brackets, after the opening one: ("(", "1", "2"); or, after "", texts and brackets that are
 adjacent: ("", "f", ("(", "x"))."""
 
-_CLOSING = {"[": "]", "(": ")", "{": "}"}
+_CLOSING_BRACKETS = {"[": "]", "(": ")", "{": "}"}
 # A quote that does not close before a comma or a bracket is a character of a bare element ("'tis"). Each alternative is
 # possessive, and a quoted one is tried again after its first comma or bracket at most: linear.
-_TOKEN = re.compile(
+_LIST_TOKEN = re.compile(
     r"\s*+(?:(?P<mark>[\[\](){},])"
     r"|(?P<quoted>\"(?>(?:[^\"\\]|\\.)*)\"|'(?>(?:[^'\\]|\\.)*)')(?=\s*+[\]),}])"
     r"|(?P<bare>[^\[\](){},]++))",
@@ -57,7 +57,7 @@ class _OpenBrackets:
         """Add the last element; returns whether the brackets may be closed now: "[]", "[1]" and "(1,)", not "[1,]"."""
         ended = self.end_element()
         begun = len(self.elements) == 1 and self.opening == "("
-        return _CLOSING[self.opening] == closing and (ended or not self.elements or begun)
+        return _CLOSING_BRACKETS[self.opening] == closing and (ended or not self.elements or begun)
 
 
 def read_list(text: str) -> tuple[Element, ...] | None:
@@ -66,13 +66,13 @@ def read_list(text: str) -> tuple[Element, ...] | None:
     if not text.startswith("["):
         return None
     groups: list[_OpenBrackets] = []
-    for count, token in enumerate(_TOKEN.finditer(text), start=1):
+    for count, token in enumerate(_LIST_TOKEN.finditer(text), start=1):
         if count > MAX_TOKENS:
             return None
         mark = token["mark"]
         if mark is None:
             groups[-1].pieces.append(_unquoted(token["quoted"]) if token["quoted"] else token["bare"].strip())
-        elif mark in _CLOSING:
+        elif mark in _CLOSING_BRACKETS:
             if len(groups) == MAX_DEPTH:
                 return None
             groups.append(_OpenBrackets(mark))
