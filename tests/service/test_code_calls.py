@@ -16,10 +16,10 @@ from crucible_bridge.events import EventKind
 from crucible_bridge.types import Assertions, CallTest, CodeItem, CodeLimits, Sample, SamplingParams, Verdict
 from crucible_bridge.v1 import grading_pb2 as pb
 from crucible_bridge.v1 import grading_pb2_grpc
+from crucible_worker.grading.base import MAX_EXTRACTED_CHARS
 from crucible_worker.grading.code import bubblewrap
 from crucible_worker.grading.code.extract import NO_PROGRAM
 from crucible_worker.grading.code.sandbox_slots import SandboxSlots
-from crucible_worker.grading.excerpt import MAX_EXTRACTED_CHARS
 from crucible_worker.testing import RunningWorker, ScriptedModel, record_events, run_worker
 from crucible_worker.util.limits import WorkerLimits
 from tests.service.code_kit import needs_sandbox, sandboxed

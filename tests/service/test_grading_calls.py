@@ -30,9 +30,8 @@ from crucible_bridge.types import (
 )
 from crucible_bridge.v1 import grading_pb2 as pb
 from crucible_bridge.v1 import grading_pb2_grpc
-from crucible_worker.grading.direct import MAX_TEXT_BYTES
-from crucible_worker.grading.excerpt import MAX_EXTRACTED_CHARS
-from crucible_worker.grading.json_document import MAX_STEPS
+from crucible_worker.grading.base import MAX_EXTRACTED_CHARS, MAX_TEXT_BYTES
+from crucible_worker.grading.json_schema import MAX_STEPS
 from crucible_worker.rpc.grading import LARGE_REQUEST_BYTES, SLICE_SECONDS
 from crucible_worker.testing import RunningWorker, record_events
 from tests.service.evaluation_kit import refused

@@ -184,7 +184,7 @@ def _by_grader(text: str, options: Mapping[str, Any], *, code: bool, processes: 
     from crucible_worker.grading import registry
     from crucible_worker.grading.base import AsksJudge
     from crucible_worker.grading.caller import CallerGrader
-    from crucible_worker.grading.parts import GradingParts
+    from crucible_worker.grading.registry import GradingParts
 
     if code or text == "code":
         raise InvalidField("--grader", "is for answers; --code grades programs without it")

@@ -11,11 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types.row_choices import two_readings
-from crucible_worker.grading.base import Grade, Grader
-from crucible_worker.grading.direct import DirectGrader, right, undecided, wrong
+from crucible_worker.grading.base import DirectGrader, Grade, Grader, right, undecided, wrong
 from crucible_worker.grading.extract import extract
 from crucible_worker.grading.qualification import REACH, rejected
-from crucible_worker.grading.tokens import DIVIDER, tokens_of
+from crucible_worker.grading.text import DIVIDER, tokens_of
 
 __all__ = [
     "MAX_CHOICES",

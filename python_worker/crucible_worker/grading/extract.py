@@ -40,8 +40,8 @@ import re
 from collections.abc import Callable, Sequence, Set
 
 from crucible_worker.grading import enclosed
+from crucible_worker.grading.base import MAX_TEXT_BYTES, exceeds
 from crucible_worker.grading.conclusion import ending, stated
-from crucible_worker.grading.direct import MAX_TEXT_BYTES, exceeds
 from crucible_worker.grading.enclosed import (
     Tagged,
     alone,

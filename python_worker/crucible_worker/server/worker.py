@@ -36,7 +36,7 @@ from crucible_bridge.v1 import (
     worker_pb2,
 )
 from crucible_worker.config import Settings
-from crucible_worker.grading import choice, direct, format, patterns, pool
+from crucible_worker.grading import base, choice, format, patterns, pool
 from crucible_worker.grading.fanout.fanout import Fanout
 from crucible_worker.grading.fanout.graders import math_on
 from crucible_worker.grading.math import grader
@@ -109,13 +109,13 @@ def fixed_limits() -> Mapping[str, float]:
     from crucible_worker.rendering.templates import MAX_PROMPT_CHARS
 
     return {
-        "max_answer_bytes": direct.MAX_TEXT_BYTES,
+        "max_answer_bytes": base.MAX_TEXT_BYTES,
         "max_math_chars": MAX_CHARS,
         "max_math_digits": MAX_DIGITS,
         "max_math_targets": grader.MAX_TARGETS,
         "max_math_cpu_seconds": pool.SLOW_SECONDS,
         "max_math_clock_seconds": pool.CLOCK_FACTOR * pool.SLOW_SECONDS,
-        "max_score_targets": direct.MAX_TARGETS,
+        "max_score_targets": base.MAX_TARGETS,
         "max_choices": choice.MAX_CHOICES,
         "max_marks": format.MAX_MARKS,
         "max_schema_bytes": MAX_SCHEMA_BYTES,

@@ -18,8 +18,7 @@ from crucible_bridge.types import Grade, GradeItem, MathPolicy
 from crucible_worker.grading.fanout.chunk import ChunkOrder, Item, Kind, Rules, grades_of, sent
 from crucible_worker.grading.fanout.connection import ClusterConnection, ClusterLost
 from crucible_worker.grading.fanout.release import release
-from crucible_worker.grading.pool import grading_closed
-from crucible_worker.grading.task_set import TaskSet
+from crucible_worker.grading.pool import TaskSet, grading_closed
 
 __all__ = ["CHUNK_BYTES", "CHUNK_LEAST", "CHUNK_MOST", "PROGRAMS_LEAST", "Fanout"]
 

@@ -11,9 +11,8 @@ from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Conversation, ModelRef, RubricGrade, RubricItem, SamplingParams, Verdict, message_text
 from crucible_worker.backends.base import Model
-from crucible_worker.grading.base import AsksJudge, Grade, Grader, with_labels
+from crucible_worker.grading.base import AsksJudge, Grade, Grader, undecided, with_labels
 from crucible_worker.grading.caller import CallerGrader
-from crucible_worker.grading.direct import undecided
 from crucible_worker.grading.judge.asking import Judge, Rubric
 from crucible_worker.grading.judge.options import criteria_of, judge_of, judge_sampling_of
 from crucible_worker.rendering import check_renderer
