@@ -44,12 +44,10 @@ from crucible_worker.evaluators.inspect.frames import unpack
 from crucible_worker.evaluators.judging import judgement
 from crucible_worker.evaluators.pairs import pair_of
 from crucible_worker.grading.base import DirectGrader
-from crucible_worker.grading.code.assertions import Proxied, read_assertions
-from crucible_worker.grading.code.compare import equals
+from crucible_worker.grading.code.assertions import Proxied, read_assertions, with_modules
+from crucible_worker.grading.code.compare import difference, equals
 from crucible_worker.grading.code.extract import program_of
-from crucible_worker.grading.code.input_output import read_input_output
-from crucible_worker.grading.code.modules import with_modules
-from crucible_worker.grading.code.output import difference
+from crucible_worker.grading.code.records import read_input_output
 from crucible_worker.grading.extract import extract
 from crucible_worker.grading.json_schema import JsonSchema
 from crucible_worker.grading.judge.content import says_nothing

@@ -30,7 +30,7 @@ from crucible_bridge.types import (
     Verdict,
 )
 from crucible_worker.grading.code.grader import CodeGrader
-from crucible_worker.grading.code.sandbox_slots import SandboxSlots
+from crucible_worker.grading.code.sandbox import SandboxSlots
 from crucible_worker.grading.fanout import fanout as module
 from crucible_worker.grading.fanout.connection import ClusterConnection
 from crucible_worker.grading.fanout.fanout import Fanout

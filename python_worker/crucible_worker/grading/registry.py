@@ -28,7 +28,7 @@ from crucible_worker.grading.patterns import Regex
 from crucible_worker.grading.text import F1, Bleu, Contains, ExactMatch, Rouge, exact_match_of
 
 if TYPE_CHECKING:
-    from crucible_worker.grading.code.sandbox_slots import SandboxSlots
+    from crucible_worker.grading.code.sandbox import SandboxSlots
     from crucible_worker.grading.fanout.fanout import Fanout
     from crucible_worker.grading.fanout.graders import ClusterPlaces
     from crucible_worker.grading.pool import GradingPool
