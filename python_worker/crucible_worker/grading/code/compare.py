@@ -85,7 +85,7 @@ class _Allowed:
         )
 
     def _close(self, written: str, expected: str) -> bool:
-        one, other = _decimal_number(written, self._context), _decimal(expected, self._context)
+        one, other = _decimal_number(written, self._context), _decimal_number(expected, self._context)
         if one is None or other is None:
             return False
         (value, whole), (wanted, wanted_whole) = one, other
