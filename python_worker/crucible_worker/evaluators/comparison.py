@@ -34,11 +34,11 @@ from crucible_worker.evaluators.cleaning import Cleaning, CleaningSteps, Unclean
 from crucible_worker.evaluators.judged import Judged
 from crucible_worker.evaluators.judging import DEFAULT_CRITERION, judgement, preference_prompt, question
 from crucible_worker.grading.base import excerpt
-from crucible_worker.grading.judge.asking import BOTH_ORDERS, NO_CONTENT, Judge, Said, spent, too_long
-from crucible_worker.grading.judge.content import says_nothing
 from crucible_worker.grading.judge.grader import question_text, token_measurements
+from crucible_worker.grading.judge.rubric import BOTH_ORDERS, NO_CONTENT, Judge, Said, spent, too_long
+from crucible_worker.grading.judge.texts import says_nothing
 from crucible_worker.rendering import RendererName, check_input
-from crucible_worker.rendering.renderers import AUTO, CHAT_TEMPLATE, RAW, ROLE_COLONS
+from crucible_worker.rendering.prompts import AUTO, CHAT_TEMPLATE, RAW, ROLE_COLONS
 
 __all__ = ["MAX_CRITERION_CHARS", "Comparison"]
 

@@ -1,17 +1,7 @@
 """Graders of users: functions or classes that declare them, and the entry points by which they are found.
 
-A function declares its options as keyword-only parameters, a class as fields:
-
-    def brief(response: str, targets: Sequence[str], *, max_words: Annotated[int, Meta(ge=1)] = 3) -> bool:
-        "The response is short."
-        return len(response.split()) <= max_words
-
-A function returns True or False, a score from 0 to 1, or a `Grade`. It may be a coroutine, and may take the choices of
-the sample as a third argument. A class has a method `grade`, see `base.Grader`; if it is a dataclass, its fields are
-its options.
-
-An entry point of an installed distribution, in the group `crucible_worker.graders`, names such a function or class, or
-a `GraderType`. It is loaded when a request names it, and never replaces a built-in grader. A complete distribution with
+An entry point of an installed distribution, in the group `crucible_worker.graders`, names a function or a class, or a
+`GraderType`. It is loaded when a request names it, and never replaces a built-in grader. A complete distribution with
 a grader, except for its pyproject.toml:
 
     # [project.entry-points."crucible_worker.graders"]
@@ -42,6 +32,17 @@ from crucible_worker.util.entry_points import EntryPoints, told
 from crucible_worker.util.error_reporter import ErrorReporter, with_id
 
 __all__ = ["GROUP", "FunctionGrader", "GuardedGrader", "declared_grader", "find", "guarded", "names"]
+
+
+# Graders that are declared once: a function whose keyword-only parameters are its options, or a class with fields.
+#
+#     def brief(response: str, targets: Sequence[str], *, max_words: Annotated[int, Meta(ge=1)] = 3) -> bool:
+#         "The response is short."
+#         return len(response.split()) <= max_words
+#
+# A function returns True or False, a score from 0 to 1, or a `Grade`. It may be a coroutine, and may take the choices
+# of the sample as a third argument. A class has a method `grade`, see `base.Grader`; if it is a dataclass, its fields
+# are its options.
 
 _POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 

@@ -19,8 +19,7 @@ from crucible_worker.grading.choice import ChoiceGrader
 from crucible_worker.grading.code.options import CodeOptions
 from crucible_worker.grading.fanout.graders import math_grader_of
 from crucible_worker.grading.format import FormatOptions, format_of
-from crucible_worker.grading.judge.grader import rubric_of
-from crucible_worker.grading.judge.options import RubricOptions
+from crucible_worker.grading.judge.grader import RubricOptions, rubric_of
 from crucible_worker.grading.math.grader import MathOptions
 from crucible_worker.grading.numbers import Numeric
 from crucible_worker.grading.options import checked_options

@@ -100,8 +100,7 @@ def fixed_limits() -> Mapping[str, float]:
     from crucible_worker.evaluators.inspect.logs import MAX_LOG_BYTES, MAX_LOGS_BYTES
     from crucible_worker.grading.code.grader import MAX_TESTS
     from crucible_worker.grading.json_schema import MAX_SCHEMA_BYTES
-    from crucible_worker.grading.judge.asking import MAX_JUDGED_CHARS
-    from crucible_worker.grading.judge.rubric import MAX_CRITERIA
+    from crucible_worker.grading.judge.rubric import MAX_CRITERIA, MAX_JUDGED_CHARS
     from crucible_worker.grading.math.lexer import MAX_CHARS
     from crucible_worker.grading.math.numerals import MAX_DIGITS
     from crucible_worker.metrics.classification import MAX_LABEL_CHARS, MAX_LABELS

@@ -17,7 +17,7 @@ from crucible_bridge.types import CodeItem, Grade, GradeCodeRequest, GradeItem, 
 from crucible_worker.grading.code.images import CodeImage
 from crucible_worker.grading.code.sandbox import SandboxSlots
 from crucible_worker.grading.fanout.chunk import ChunkOrder, ProgramRules, order_from, refusal, reply
-from crucible_worker.grading.fanout.release import release as release_here
+from crucible_worker.grading.fanout.chunk import release as release_here
 from crucible_worker.grading.math.grader import MathGrader
 from crucible_worker.grading.pool import MIN_CHILDREN, GradingPool
 from crucible_worker.grading.scorers import score
