@@ -1,20 +1,15 @@
-"""Images of the sandbox: folders of packages that programs and their tests may import, in addition to Python's own.
-
-Callers name them; a worker has those that its operator gave.
-"""
+"""Images of the sandbox: folders of packages that programs and their tests may import, in addition to Python's own."""
 
 from __future__ import annotations
 
 import dataclasses
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from crucible_bridge.errors import InvalidField
-
-__all__ = ["CodeImage", "HasImages", "read_images"]
+__all__ = ["CodeImage", "read_images"]
 
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
@@ -71,30 +66,3 @@ def _pairs(value: Any) -> Iterator[tuple[str, Any]]:
     for part in parts:
         name, _, directory = part.partition("=") if isinstance(part, str) else ("", "", "")
         yield name, directory
-
-
-class HasImages:
-    """What runs programs that may import images.
-
-    Args:
-        images: the images.
-    """
-
-    def __init__(self, images: Iterable[CodeImage]) -> None:
-        self._images = {image.name: image for image in images}
-
-    @property
-    def images(self) -> Sequence[str]:
-        """Names of the images."""
-        return tuple(self._images)
-
-    def image(self, name: str, field: str) -> CodeImage | None:
-        """The image of a name; None for the empty name.
-
-        Raises:
-            InvalidField: it does not exist; the error is at `field`.
-        """
-        if name and name not in self._images:
-            known = f"there are {', '.join(self._images)}" if self._images else "this worker has none (--code-image)"
-            raise InvalidField(field, f"{name[:64]!r} is not an image of this worker; {known}")
-        return self._images.get(name)

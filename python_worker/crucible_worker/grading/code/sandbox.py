@@ -21,11 +21,11 @@ from typing import Any, Self
 
 import structlog
 
-from crucible_bridge.errors import BridgeError, FailedPrecondition, Unavailable
+from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField, Unavailable
 from crucible_bridge.reasons import Reason
 from crucible_worker.children.channel import Channel as Frames
 from crucible_worker.children.process import Process
-from crucible_worker.grading.code.images import CodeImage, HasImages
+from crucible_worker.grading.code.images import CodeImage
 from crucible_worker.grading.code.inside.wire import MAX_ORDER_BYTES, READY, SCRATCH, pack
 from crucible_worker.util.error_reporter import SHORTAGES
 from crucible_worker.util.parsing import uncollected
@@ -36,6 +36,7 @@ __all__ = [
     "NOBODY",
     "SCRATCH_BYTES",
     "START_SECONDS",
+    "HasImages",
     "Isolation",
     "Left",
     "Sandbox",
@@ -567,6 +568,33 @@ class SandboxSlot:
     def _check_open(self) -> None:
         if self._closed:
             raise _closed()
+
+
+class HasImages:
+    """What runs programs that may import images.
+
+    Args:
+        images: the images.
+    """
+
+    def __init__(self, images: Iterable[CodeImage]) -> None:
+        self._images = {image.name: image for image in images}
+
+    @property
+    def images(self) -> Sequence[str]:
+        """Names of the images."""
+        return tuple(self._images)
+
+    def image(self, name: str, field: str) -> CodeImage | None:
+        """The image of a name; None for the empty name.
+
+        Raises:
+            InvalidField: it does not exist; the error is at `field`.
+        """
+        if name and name not in self._images:
+            known = f"there are {', '.join(self._images)}" if self._images else "this worker has none (--code-image)"
+            raise InvalidField(field, f"{name[:64]!r} is not an image of this worker; {known}")
+        return self._images.get(name)
 
 
 class SandboxSlots(HasImages):
