@@ -174,27 +174,27 @@ async def test_a_blank_target_leaves_its_item_undecided(grading: Any, targets: t
 
 async def test_fixed_limits_are_told(worker: RunningWorker):
     """Those that no setting changes stand in GetInfo beside those that one does."""
-    from crucible_worker.grading import choice, direct, format, json_schema, patterns, pool
+    from crucible_worker.grading import base, choice, format, json_schema, patterns, pool
     from crucible_worker.grading.code import grader as code
-    from crucible_worker.grading.judge import asking, rubric
+    from crucible_worker.grading.judge import rubric
     from crucible_worker.grading.math import grader, lexer, numerals
 
     limits = (await worker.bridge.worker.get_info()).limits
 
     assert {name: limits.get(name) for name in FIXED} == {
-        "max_answer_bytes": direct.MAX_TEXT_BYTES,
+        "max_answer_bytes": base.MAX_TEXT_BYTES,
         "max_math_chars": lexer.MAX_CHARS,
         "max_math_digits": numerals.MAX_DIGITS,
         "max_math_targets": grader.MAX_TARGETS,
         "max_math_cpu_seconds": pool.SLOW_SECONDS,
         "max_math_clock_seconds": pool.CLOCK_FACTOR * pool.SLOW_SECONDS,
-        "max_score_targets": direct.MAX_TARGETS,
+        "max_score_targets": base.MAX_TARGETS,
         "max_choices": choice.MAX_CHOICES,
         "max_marks": format.MAX_MARKS,
         "max_schema_bytes": json_schema.MAX_SCHEMA_BYTES,
         "max_pattern_chars": patterns.MAX_PATTERN_CHARS,
         "max_code_tests": code.MAX_TESTS,
-        "max_judged_chars": asking.MAX_JUDGED_CHARS,
+        "max_judged_chars": rubric.MAX_JUDGED_CHARS,
         "max_rubric_criteria": rubric.MAX_CRITERIA,
     }
 
