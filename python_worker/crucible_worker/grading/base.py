@@ -44,61 +44,6 @@ __all__ = [
     "wrong",
 ]
 
-
-MAX_EXTRACTED_CHARS = 1_000
-"""Most characters of an extracted answer that are reported: in a grade, in an evaluation's samples, in a file."""
-
-
-def excerpt(answer: str) -> str:
-    """The extracted answer, truncated to `MAX_EXTRACTED_CHARS`; the last of them is then an ellipsis."""
-    return answer if len(answer) <= MAX_EXTRACTED_CHARS else answer[: MAX_EXTRACTED_CHARS - 1] + "…"
-
-
-# A cache for repeated questions, for example by the answers of a group.
-
-_K = TypeVar("_K", bound=Hashable)
-_V = TypeVar("_V")
-
-
-class Cache(Generic[_K, _V]):
-    """The most recently used entries, bounded by number and by size.
-
-    Args:
-        max_entries: at most so many.
-        max_size: of all together, in the unit of the sizes for `put`.
-    """
-
-    def __init__(self, *, max_entries: int, max_size: int) -> None:
-        self._max_entries, self._max_size = max_entries, max_size
-        self._entries: OrderedDict[_K, tuple[_V, int]] = OrderedDict()
-        self._size = 0
-
-    def __len__(self) -> int:
-        return len(self._entries)
-
-    def get(self, key: _K) -> _V | None:
-        """The entry, which is then marked as used; None if there is none."""
-        entry = self._entries.get(key)
-        if entry is None:
-            return None
-        self._entries.move_to_end(key)
-        return entry[0]
-
-    def put(self, key: _K, value: _V, size: int) -> None:
-        """Store an entry, and drop the least recently used ones; one that exceeds `max_size` alone is not stored."""
-        if size > self._max_size:
-            return
-        if (before := self._entries.pop(key, None)) is not None:
-            self._size -= before[1]
-        self._entries[key] = (value, size)
-        self._size += size
-        while len(self._entries) > self._max_entries or self._size > self._max_size:
-            _, (_, dropped) = self._entries.popitem(last=False)
-            self._size -= dropped
-
-
-# The interface of graders.
-
 NO_OPTIONS: Mapping[str, Any] = {"type": "object", "properties": {}, "additionalProperties": False}
 """The schema of a grader without options."""
 
@@ -269,3 +214,55 @@ def exceeds(texts: Sequence[str]) -> bool:
 
 def _is_blank(character: str) -> bool:
     return character.isspace() or unicodedata.category(character) in ("Cc", "Cf")
+
+
+MAX_EXTRACTED_CHARS = 1_000
+"""Most characters of an extracted answer that are reported: in a grade, in an evaluation's samples, in a file."""
+
+
+def excerpt(answer: str) -> str:
+    """The extracted answer, truncated to `MAX_EXTRACTED_CHARS`; the last of them is then an ellipsis."""
+    return answer if len(answer) <= MAX_EXTRACTED_CHARS else answer[: MAX_EXTRACTED_CHARS - 1] + "…"
+
+
+# A cache for repeated questions, for example by the answers of a group.
+
+_K = TypeVar("_K", bound=Hashable)
+_V = TypeVar("_V")
+
+
+class Cache(Generic[_K, _V]):
+    """The most recently used entries, bounded by number and by size.
+
+    Args:
+        max_entries: at most so many.
+        max_size: of all together, in the unit of the sizes for `put`.
+    """
+
+    def __init__(self, *, max_entries: int, max_size: int) -> None:
+        self._max_entries, self._max_size = max_entries, max_size
+        self._entries: OrderedDict[_K, tuple[_V, int]] = OrderedDict()
+        self._size = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def get(self, key: _K) -> _V | None:
+        """The entry, which is then marked as used; None if there is none."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        self._entries.move_to_end(key)
+        return entry[0]
+
+    def put(self, key: _K, value: _V, size: int) -> None:
+        """Store an entry, and drop the least recently used ones; one that exceeds `max_size` alone is not stored."""
+        if size > self._max_size:
+            return
+        if (before := self._entries.pop(key, None)) is not None:
+            self._size -= before[1]
+        self._entries[key] = (value, size)
+        self._size += size
+        while len(self._entries) > self._max_entries or self._size > self._max_size:
+            _, (_, dropped) = self._entries.popitem(last=False)
+            self._size -= dropped
