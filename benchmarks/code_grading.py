@@ -21,7 +21,7 @@ from _report import Claim, report
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.types import Assertions, CodeItem, CodeLimits, GradeCodeRequest, Verdict
 from crucible_worker.grading.code.grader import CodeGrader
-from crucible_worker.grading.code.sandbox_slots import SandboxSlots
+from crucible_worker.grading.code.sandbox import SandboxSlots
 
 PLACES = 2
 RUNS_A_BATCH = 300

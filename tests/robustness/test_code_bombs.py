@@ -10,8 +10,8 @@ import pytest
 import pytest_asyncio
 
 from crucible_bridge.types import Assertions, CodeLimits, Verdict
-from crucible_worker.grading.code.bubblewrap import SCRATCH_BYTES
 from crucible_worker.grading.code.grader import CodeGrader
+from crucible_worker.grading.code.sandbox import SCRATCH_BYTES
 from tests.service.code_kit import SMALL, code_grader, graded, needs_sandbox
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), needs_sandbox]

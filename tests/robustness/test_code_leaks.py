@@ -17,8 +17,8 @@ import pytest
 
 from crucible_bridge.errors import Unavailable
 from crucible_bridge.types import Assertions, CodeItem, CodeLimits, GradeCodeRequest, Verdict
-from crucible_worker.grading.code import bubblewrap
-from crucible_worker.grading.code.bubblewrap import Isolation
+from crucible_worker.grading.code import sandbox
+from crucible_worker.grading.code.sandbox import Isolation
 from tests import needs
 from tests.processes import alive, read_of
 from tests.service.code_kit import SMALL, code_grader, graded, needs_sandbox, sandboxed
@@ -171,7 +171,7 @@ WORKER = """
 import asyncio, sys
 from crucible_bridge.types import Assertions, CodeItem, CodeLimits
 from crucible_worker.grading.code.grader import CodeGrader
-from crucible_worker.grading.code.sandbox_slots import SandboxSlots
+from crucible_worker.grading.code.sandbox import SandboxSlots
 
 async def main():
     grader = CodeGrader(SandboxSlots(2))
@@ -201,9 +201,9 @@ async def test_sandboxes_end_with_their_worker():
 @pytest.mark.skipif(os.geteuid() != 0, reason=needs.ROOT)
 async def test_a_sandbox_in_a_user_namespace_is_as_good(monkeypatch: pytest.MonkeyPatch):
     """As a worker builds it that has not the right to mount."""
-    monkeypatch.setattr(bubblewrap, "_may_mount", lambda: False)
-    monkeypatch.setattr(bubblewrap, "_python", lambda: str(DEBIAN_PYTHON.resolve()))
-    monkeypatch.setattr(bubblewrap, "_outside_usr", lambda folders: iter(()))
+    monkeypatch.setattr(sandbox, "_may_mount", lambda: False)
+    monkeypatch.setattr(sandbox, "_python", lambda: str(DEBIAN_PYTHON.resolve()))
+    monkeypatch.setattr(sandbox, "_outside_usr", lambda folders: iter(()))
     assert Isolation.of_this_process().rootless
     stays = "import os\nos.chmod('/tmp', 0)\ndef f(x): return x"
     who = "import os\ndef f(x): return x if os.getuid() == 65534 and not os.path.exists('/proc') else os.getuid()"

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from crucible_bridge.types import Assertions, CodeItem, Verdict
-from crucible_worker.grading.code import bubblewrap
-from crucible_worker.grading.code.bubblewrap import Isolation
+from crucible_worker.grading.code import sandbox
 from crucible_worker.grading.code.images import CodeImage
+from crucible_worker.grading.code.sandbox import Isolation
 from tests import needs
 from tests.service.code_kit import SMALL, code_grader, needs_sandbox
 
@@ -137,11 +137,11 @@ def image(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
         folder.chmod(0o755)  # for the user that builds the sandbox
         (folder / "shared.py").touch()
         if rootless:
-            monkeypatch.setattr(bubblewrap, "_may_mount", lambda: False)
-            monkeypatch.setattr(bubblewrap, "_python", lambda: str(DEBIAN_PYTHON.resolve()))
-            monkeypatch.setattr(bubblewrap, "_outside_usr", lambda folders: iter(()))
+            monkeypatch.setattr(sandbox, "_may_mount", lambda: False)
+            monkeypatch.setattr(sandbox, "_python", lambda: str(DEBIAN_PYTHON.resolve()))
+            monkeypatch.setattr(sandbox, "_outside_usr", lambda folders: iter(()))
             for path in (folder, folder / "shared.py"):
-                os.chown(path, bubblewrap.NOBODY, bubblewrap.NOBODY)
+                os.chown(path, sandbox.NOBODY, sandbox.NOBODY)
             assert Isolation.of_this_process().rootless
         with open(folder / "shared.py", "r+b") as one, open(folder / "shared.py", "r+b") as other:
             fcntl.flock(one, fcntl.LOCK_EX)

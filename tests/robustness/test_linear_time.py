@@ -43,17 +43,14 @@ from crucible_worker.evaluators.inspect.found import outcome_of, task_metrics
 from crucible_worker.evaluators.inspect.frames import unpack
 from crucible_worker.evaluators.judging import judgement
 from crucible_worker.evaluators.pairs import pair_of
-from crucible_worker.grading.code.assertions import Proxied, read_assertions
-from crucible_worker.grading.code.compare import equals
+from crucible_worker.grading.base import DirectGrader
+from crucible_worker.grading.code.assertions import Proxied, read_assertions, with_modules
+from crucible_worker.grading.code.compare import difference, equals
 from crucible_worker.grading.code.extract import program_of
-from crucible_worker.grading.code.input_output import read_input_output
-from crucible_worker.grading.code.modules import with_modules
-from crucible_worker.grading.code.output import difference
-from crucible_worker.grading.direct import DirectGrader
+from crucible_worker.grading.code.records import read_input_output
 from crucible_worker.grading.extract import extract
 from crucible_worker.grading.json_schema import JsonSchema
-from crucible_worker.grading.judge.content import says_nothing
-from crucible_worker.grading.judge.fence import readable
+from crucible_worker.grading.judge.texts import readable, says_nothing
 from crucible_worker.grading.math.capitals import apart
 from crucible_worker.grading.math.chinese import in_english
 from crucible_worker.grading.math.digits import digits_of
@@ -65,8 +62,7 @@ from crucible_worker.grading.math.spellings import respelled
 from crucible_worker.grading.registry import create
 from crucible_worker.metrics.trajectory import trajectory_metrics
 from crucible_worker.planning.follow.json_reader import JsonReader
-from crucible_worker.rendering.responses import parse_text
-from crucible_worker.rendering.stops import Stops
+from crucible_worker.rendering.answers import Stops, parse_text
 from crucible_worker.util.reasoning import without_thinking
 from tests.robustness.linear_time import MAX_RATIO, Row, ratios
 

@@ -13,11 +13,9 @@ import pytest
 
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.types import CodeItem, CodeLimits, CodeTest, Grade
-from crucible_worker.grading.code.bubblewrap import Isolation
 from crucible_worker.grading.code.grader import CodeGrader
 from crucible_worker.grading.code.images import CodeImage
-from crucible_worker.grading.code.sandbox import Sandbox
-from crucible_worker.grading.code.sandbox_slots import SandboxSlots
+from crucible_worker.grading.code.sandbox import Isolation, Sandbox, SandboxSlots
 from tests import needs
 from tests.processes import command_of, processes_below
 

@@ -16,10 +16,10 @@ from crucible_bridge.events import EventKind
 from crucible_bridge.types import Assertions, CallTest, CodeItem, CodeLimits, Sample, SamplingParams, Verdict
 from crucible_bridge.v1 import grading_pb2 as pb
 from crucible_bridge.v1 import grading_pb2_grpc
-from crucible_worker.grading.code import bubblewrap
+from crucible_worker.grading.base import MAX_EXTRACTED_CHARS
+from crucible_worker.grading.code import sandbox
 from crucible_worker.grading.code.extract import NO_PROGRAM
-from crucible_worker.grading.code.sandbox_slots import SandboxSlots
-from crucible_worker.grading.excerpt import MAX_EXTRACTED_CHARS
+from crucible_worker.grading.code.sandbox import SandboxSlots
 from crucible_worker.testing import RunningWorker, ScriptedModel, record_events, run_worker
 from crucible_worker.util.limits import WorkerLimits
 from tests.service.code_kit import needs_sandbox, sandboxed
@@ -173,7 +173,7 @@ async def test_a_worker_that_is_to_run_no_programs_says_so():
 async def test_without_bubblewrap_nothing_is_run(monkeypatch: pytest.MonkeyPatch):
     """The error says what to install, and an evaluation is refused before anything is sampled."""
     before = sandboxed()
-    monkeypatch.setattr(bubblewrap.shutil, "which", lambda *given, **more: None)
+    monkeypatch.setattr(sandbox.shutil, "which", lambda *given, **more: None)
     model = ScriptedModel(answer=lambda prompt: GOOD)
     async with rig(model, code_sandboxes=1) as worker:
         grading = worker.worker.bridge.grading

@@ -15,7 +15,7 @@ from crucible_worker.cli import checks
 from crucible_worker.cli.batches import batches_of
 from crucible_worker.cli.checks import DoctorCheck, run_checks
 from crucible_worker.config import Settings
-from crucible_worker.grading.code import bubblewrap
+from crucible_worker.grading.code import sandbox
 from crucible_worker.grading.code.images import CodeImage
 from tests import commands
 from tests.service.code_kit import needs_sandbox
@@ -147,7 +147,7 @@ def test_doctor_runs_a_program_with_each_image(tmp_path: Path, monkeypatch: pyte
 
 def test_doctor_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A worker can serve without it."""
-    monkeypatch.setattr(bubblewrap.shutil, "which", lambda *given, **more: None)
+    monkeypatch.setattr(sandbox.shutil, "which", lambda *given, **more: None)
 
     check = found(tmp_path, monkeypatch, None)
 
@@ -157,7 +157,7 @@ def test_doctor_says_what_is_missing(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_a_worker_that_is_to_run_no_programs_lacks_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Nothing is looked for."""
-    monkeypatch.setattr(bubblewrap.shutil, "which", lambda *given, **more: None)
+    monkeypatch.setattr(sandbox.shutil, "which", lambda *given, **more: None)
 
     check = found(tmp_path, monkeypatch, 0)
 

@@ -20,9 +20,9 @@ from crucible_bridge.types import (
     StdioTest,
     Verdict,
 )
+from crucible_worker.grading.base import MAX_TEXT_BYTES
 from crucible_worker.grading.code import grader as code
 from crucible_worker.grading.code.grader import MAX_TESTS, MAX_TIMEOUTS, CodeGrader
-from crucible_worker.grading.direct import MAX_TEXT_BYTES
 from tests.service.code_kit import SMALL, code_grader, graded, needs_sandbox
 from tests.tables import rows
 

@@ -27,7 +27,7 @@ from crucible_bridge.types import (
 )
 from crucible_worker.grading.code.grader import CodeGrader
 from crucible_worker.grading.code.images import CodeImage
-from crucible_worker.grading.code.sandbox_slots import SandboxSlots
+from crucible_worker.grading.code.sandbox import SandboxSlots
 from crucible_worker.testing import ScriptedModel, run_worker
 from tests.service.code_kit import SMALL, code_grader, needs_sandbox, sandboxed
 from tests.service.evaluation_kit import accuracy, asked, refused, rig

@@ -20,7 +20,7 @@ from crucible_bridge.types import (
     Verdict,
 )
 from crucible_worker.grading.code.grader import MAX_TESTS, CodeGrader
-from crucible_worker.grading.code.inside.frames import ENVELOPE_BYTES
+from crucible_worker.grading.code.inside.wire import ENVELOPE_BYTES
 from tests.service.code_kit import SMALL, code_grader, graded, needs_sandbox
 from tests.tables import rows
 

@@ -30,10 +30,9 @@ from crucible_bridge.types import (
     Verdict,
 )
 from crucible_worker.grading.code.grader import CodeGrader
-from crucible_worker.grading.code.sandbox_slots import SandboxSlots
+from crucible_worker.grading.code.sandbox import SandboxSlots
 from crucible_worker.grading.fanout import fanout as module
-from crucible_worker.grading.fanout.connection import ClusterConnection
-from crucible_worker.grading.fanout.fanout import Fanout
+from crucible_worker.grading.fanout.fanout import ClusterConnection, Fanout
 from crucible_worker.grading.fanout.graders import ClusterMath, ClusterPlaces, ClusterPrograms
 from crucible_worker.grading.math.grader import MathGrader
 from crucible_worker.grading.pool import GradingPool

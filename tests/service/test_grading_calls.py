@@ -30,9 +30,8 @@ from crucible_bridge.types import (
 )
 from crucible_bridge.v1 import grading_pb2 as pb
 from crucible_bridge.v1 import grading_pb2_grpc
-from crucible_worker.grading.direct import MAX_TEXT_BYTES
-from crucible_worker.grading.excerpt import MAX_EXTRACTED_CHARS
-from crucible_worker.grading.json_document import MAX_STEPS
+from crucible_worker.grading.base import MAX_EXTRACTED_CHARS, MAX_TEXT_BYTES
+from crucible_worker.grading.json_schema import MAX_STEPS
 from crucible_worker.rpc.grading import LARGE_REQUEST_BYTES, SLICE_SECONDS
 from crucible_worker.testing import RunningWorker, record_events
 from tests.service.evaluation_kit import refused
@@ -175,27 +174,27 @@ async def test_a_blank_target_leaves_its_item_undecided(grading: Any, targets: t
 
 async def test_fixed_limits_are_told(worker: RunningWorker):
     """Those that no setting changes stand in GetInfo beside those that one does."""
-    from crucible_worker.grading import choice, direct, format, json_schema, patterns, pool
+    from crucible_worker.grading import base, choice, format, json_schema, patterns, pool
     from crucible_worker.grading.code import grader as code
-    from crucible_worker.grading.judge import asking, rubric
+    from crucible_worker.grading.judge import rubric
     from crucible_worker.grading.math import grader, lexer, numerals
 
     limits = (await worker.bridge.worker.get_info()).limits
 
     assert {name: limits.get(name) for name in FIXED} == {
-        "max_answer_bytes": direct.MAX_TEXT_BYTES,
+        "max_answer_bytes": base.MAX_TEXT_BYTES,
         "max_math_chars": lexer.MAX_CHARS,
         "max_math_digits": numerals.MAX_DIGITS,
         "max_math_targets": grader.MAX_TARGETS,
         "max_math_cpu_seconds": pool.SLOW_SECONDS,
         "max_math_clock_seconds": pool.CLOCK_FACTOR * pool.SLOW_SECONDS,
-        "max_score_targets": direct.MAX_TARGETS,
+        "max_score_targets": base.MAX_TARGETS,
         "max_choices": choice.MAX_CHOICES,
         "max_marks": format.MAX_MARKS,
         "max_schema_bytes": json_schema.MAX_SCHEMA_BYTES,
         "max_pattern_chars": patterns.MAX_PATTERN_CHARS,
         "max_code_tests": code.MAX_TESTS,
-        "max_judged_chars": asking.MAX_JUDGED_CHARS,
+        "max_judged_chars": rubric.MAX_JUDGED_CHARS,
         "max_rubric_criteria": rubric.MAX_CRITERIA,
     }
 

@@ -7,8 +7,7 @@ import pytest
 
 from crucible_bridge.suites import parse_suite
 from crucible_bridge.types import ChatMessage, Conversation, Dataset, FewShot, Prompt, Sample
-from crucible_worker.rendering.jinja_work import rendered
-from crucible_worker.rendering.templates import columns_of
+from crucible_worker.rendering.templates import columns_of, rendered
 
 pytestmark = pytest.mark.docs
 

@@ -25,8 +25,7 @@ from crucible_bridge.types import (
 )
 from crucible_bridge.v1 import grading_pb2 as pb
 from crucible_bridge.v1 import grading_pb2_grpc, types_pb2
-from crucible_worker.grading.judge.asking import MAX_JUDGED_CHARS
-from crucible_worker.grading.judge.rubric import MAX_CRITERIA
+from crucible_worker.grading.judge.rubric import MAX_CRITERIA, MAX_JUDGED_CHARS
 from crucible_worker.testing import STALL, RunningWorker, ScriptedModel, record_events, run_worker
 from crucible_worker.util.limits import WorkerLimits
 from tests.service.evaluation_kit import refused

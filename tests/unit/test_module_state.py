@@ -20,11 +20,11 @@ ALLOWED = {
     "crucible_bridge/buffers.py: keep_large_buffers": "of the allocator, of which a process has one",
     "crucible_worker/children/process.py: _abandoned": "children of the process, only waited for",
     "crucible_worker/declared_options.py: _parsing": "of the interpreter, whose parser fails in several threads",
-    "crucible_worker/grading/code/bubblewrap.py: _numbers": "shared so that sandboxes of several workers get different"
+    "crucible_worker/grading/code/sandbox.py: _numbers": "shared so that sandboxes of several workers get different"
     " user ids",
-    "crucible_worker/grading/pool_processes.py: _servers": "fork servers, which every pool of the process uses: a pool"
+    "crucible_worker/grading/pool.py: _servers": "fork servers, which every pool of the process uses: a pool"
     " starts in 20 ms in place of 1.3 s, and the test kit starts a worker for each test",
-    "crucible_worker/grading/pool_processes.py: _starting": "likewise",
+    "crucible_worker/grading/pool.py: _starting": "likewise",
     "crucible_worker/snakepit/adapter.py: _lock": "Snakepit makes an adapter for each session and hands it nothing:"
     " they share the worker of their process",
     "crucible_worker/snakepit/adapter.py: _worker": "likewise",

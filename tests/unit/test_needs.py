@@ -12,8 +12,7 @@ import pytest
 from crucible_worker.declared_options import handed_names
 from crucible_worker.evaluators.parts import EvaluatorParts
 from crucible_worker.evaluators.registry import EVALUATORS
-from crucible_worker.grading.parts import GradingParts
-from crucible_worker.grading.registry import GRADERS, handed
+from crucible_worker.grading.registry import GRADERS, GradingParts, handed
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from crucible_bridge.types import CodeLimits, Grade, GradeItem, MathPolicy
     from crucible_worker.grading.base import Grader
-    from crucible_worker.grading.code.sandbox_slots import SandboxSlots
+    from crucible_worker.grading.code.sandbox import SandboxSlots
     from crucible_worker.grading.pool import GradingPool
 
 __all__ = ["Batches", "CodeBatches", "GraderBatches", "MathBatches", "batches_of"]
@@ -149,7 +149,7 @@ def batches_of(
     from crucible_worker.declared_options import schema_of
     from crucible_worker.grading.code.images import CodeImage
     from crucible_worker.grading.code.options import limits_schema
-    from crucible_worker.grading.code.sandbox_slots import SandboxSlots
+    from crucible_worker.grading.code.sandbox import SandboxSlots
     from crucible_worker.grading.math.grader import MathOptions
     from crucible_worker.grading.options import checked_options
     from crucible_worker.grading.pool import GradingPool
@@ -184,7 +184,7 @@ def _by_grader(text: str, options: Mapping[str, Any], *, code: bool, processes: 
     from crucible_worker.grading import registry
     from crucible_worker.grading.base import AsksJudge
     from crucible_worker.grading.caller import CallerGrader
-    from crucible_worker.grading.parts import GradingParts
+    from crucible_worker.grading.registry import GradingParts
 
     if code or text == "code":
         raise InvalidField("--grader", "is for answers; --code grades programs without it")

@@ -301,9 +301,8 @@ def _sandbox(settings: Settings) -> str:
 
 async def _ran(images: Sequence[CodeImage]) -> str:
     from crucible_bridge.types import CallTest, CodeItem, CodeLimits, Verdict
-    from crucible_worker.grading.code.bubblewrap import Isolation
     from crucible_worker.grading.code.grader import CodeGrader
-    from crucible_worker.grading.code.sandbox_slots import SandboxSlots
+    from crucible_worker.grading.code.sandbox import Isolation, SandboxSlots
 
     wall, places = Isolation.of_this_process(), SandboxSlots(1, images)
     test = CallTest(function="f", arguments_json="[1]", expected_json="2")

@@ -245,7 +245,7 @@ def _graded(batches: Batches, lines: Sequence[PairLine]) -> asyncio.Task[Sequenc
 
 def _put(sink: TextIO, lines: Sequence[PairLine], grades: Sequence[Grade], tally: _Tally) -> None:
     """Write a chunk: each record with its grade, and each other line with what is wrong."""
-    from crucible_worker.grading.excerpt import shown
+    from crucible_worker.grading.base import excerpt
     from crucible_worker.rpc.grading_answers import noted
 
     following = iter(grades)
@@ -266,7 +266,7 @@ def _put(sink: TextIO, lines: Sequence[PairLine], grades: Sequence[Grade], tally
                 "score": found.score,
                 "method": found.method,
                 "reason": found.reason,
-                "extracted": shown(found.extracted),
+                "extracted": excerpt(found.extracted),
                 "micros": found.duration_ns / 1000,
             }
             tally.verdicts[found.verdict.value] += 1

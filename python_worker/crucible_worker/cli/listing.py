@@ -68,7 +68,7 @@ def graders(name: _Name = None, as_json: Json = False) -> None:
     from crucible_bridge.errors import BridgeError
     from crucible_worker.cli.own_files import OwnFiles
     from crucible_worker.grading import registry
-    from crucible_worker.grading.parts import GradingParts
+    from crucible_worker.grading.registry import GradingParts
 
     files = OwnFiles()
     parts = GradingParts(own_graders=files.graders)

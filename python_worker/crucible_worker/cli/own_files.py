@@ -26,8 +26,7 @@ from crucible_worker.evaluators.entry_points import kind_of
 from crucible_worker.evaluators.guarded import GuardedType
 from crucible_worker.evaluators.registry import EVALUATORS
 from crucible_worker.grading.base import GraderType
-from crucible_worker.grading.declared import declared_grader
-from crucible_worker.grading.entry_points import guarded
+from crucible_worker.grading.custom import declared_grader, guarded
 from crucible_worker.grading.registry import GRADERS
 from crucible_worker.server.parts import CustomFiles
 from crucible_worker.util.entry_points import told

@@ -39,7 +39,7 @@ from crucible_worker.engine.specification import PlacedKeys, refuse_equal_keys
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.parts import EvaluatorParts
 from crucible_worker.grading import registry as graders
-from crucible_worker.grading.parts import NO_GRADING_PARTS
+from crucible_worker.grading.registry import NO_GRADING_PARTS
 
 __all__ = [
     "DEFAULT_MAX_TOKENS",

@@ -262,7 +262,7 @@ def _check_grading_processes(count: int | None) -> None:
 def _check_code_sandboxes(count: int | None) -> None:
     if not count:
         return
-    from crucible_worker.grading.code.sandbox_slots import MAX_PLACES  # no other setting needs it
+    from crucible_worker.grading.code.sandbox import MAX_PLACES  # no other setting needs it
 
     if not 0 < count <= MAX_PLACES:
         raise SettingsError(Setting("code_sandboxes"), f" is {count}, not 0 to {MAX_PLACES}")

@@ -54,7 +54,7 @@ from crucible_worker.evaluators.base import (
     wants_answers,
 )
 from crucible_worker.evaluators.parts import EvaluatorParts
-from crucible_worker.grading.judge.options import worker_model_of
+from crucible_worker.grading.judge.grader import worker_model_of
 from crucible_worker.grading.options import load_checker, may_be_refused
 from crucible_worker.grading.pool import GradingPool
 

@@ -21,13 +21,13 @@ from crucible_worker.datasets.loading import LoadedDataset, MalformedSample
 from crucible_worker.grading.pool import GradingPool
 from crucible_worker.journal.messages import messages_to_values
 from crucible_worker.journal.packing import pack
-from crucible_worker.rendering import jinja_work
-from crucible_worker.rendering.prompted import Prompted
+from crucible_worker.rendering import templates
+from crucible_worker.rendering.prompts import Prompted
 from crucible_worker.rendering.templates import BadTemplate, columns_of, fill, is_jinja
 
 __all__ = ["TEMPLATE_MODULE", "Example", "Prompter", "Read", "prompter_of", "refuse_further_parts"]
 
-TEMPLATE_MODULE = jinja_work.__name__
+TEMPLATE_MODULE = templates.__name__
 """The module that a process only for templates loads before its first one."""
 
 _PROMPT = "dataset.prompt"
@@ -125,7 +125,7 @@ class Prompter:
                 reason=Reason.NO_GRADING_POOL,
                 field=_TEMPLATE,
             )
-        (answer,) = await self.pool.map(jinja_work.rendered, [(template, columns)])
+        (answer,) = await self.pool.map(templates.rendered, [(template, columns)])
         if answer.lost in ("timeout", "memory"):
             raise BadTemplate("takes more time or memory than a template may")
         if answer.lost:

@@ -21,10 +21,9 @@ from crucible_worker.journal import Transaction
 from crucible_worker.journal.queries import find_rendering
 from crucible_worker.journal.records import Joint, renderings_to_record
 from crucible_worker.rendering import SERVED
-from crucible_worker.rendering.asking import resolved
+from crucible_worker.rendering.answers import resolved
 from crucible_worker.rendering.choices import ChoiceForm, UnnamedChoice, named_choice
-from crucible_worker.rendering.prompted import before_next, plain_text
-from crucible_worker.rendering.renderers import AUTO, CHAT_TEMPLATE, RAW
+from crucible_worker.rendering.prompts import AUTO, CHAT_TEMPLATE, RAW, before_next, plain_text
 
 __all__ = ["JOINT_CHARS", "first_joint", "of_auto", "pinned", "resolve"]
 

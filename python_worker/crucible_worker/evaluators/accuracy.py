@@ -17,8 +17,7 @@ from crucible_worker.evaluators.answering import REMOVE_THINKING, Answer, Answer
 from crucible_worker.evaluators.base import Outcome, SampleContext
 from crucible_worker.evaluators.cleaning import NO_CLEANING, Cleaning, Uncleanable
 from crucible_worker.evaluators.graded import Graded, check_question, grade_answer, problem_of_grade
-from crucible_worker.grading.base import Grade
-from crucible_worker.grading.excerpt import shown
+from crucible_worker.grading.base import Grade, excerpt
 from crucible_worker.metrics.accuracy import ACCURACY_KEYS, accuracy
 from crucible_worker.metrics.scores import scores_by_sample
 from crucible_worker.rendering import RendererName, check_input
@@ -80,7 +79,7 @@ class Accuracy(Graded, kind="accuracy", keys=dict.fromkeys(ACCURACY_KEYS, "fract
         return answer, Outcome(
             verdict=grade.verdict,
             score=grade.score if grade.verdict.scored else None,
-            extracted=shown(grade.extracted),  # the whole response is recorded next to it
+            extracted=excerpt(grade.extracted),  # the whole response is recorded next to it
             method=grade.method,
             problem=problem_of_grade(grade),
             measurements={**grade.measurements, **answer.counted},

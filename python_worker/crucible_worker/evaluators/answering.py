@@ -119,7 +119,7 @@ class Answering:
     sampling: SamplingParams
     """How it is sampled."""
     renderer: str = "auto"
-    """How an input becomes the model's prompt, see `crucible_worker.rendering.renderers`."""
+    """How an input becomes the model's prompt, see `crucible_worker.rendering.prompts`."""
     thinking: str = REMOVE_THINKING
     """Whether the reasoning is part of an answer: "remove" or "keep"."""
 

@@ -11,11 +11,11 @@ from typing import Annotated, Any, TypeAlias
 from msgspec import Meta
 
 from crucible_bridge.errors import InvalidField
-from crucible_worker.grading.direct import MAX_INLINE_CHARS, MAX_TEXT_BYTES, exceeds
+from crucible_worker.grading.base import MAX_INLINE_CHARS, MAX_TEXT_BYTES, exceeds
 from crucible_worker.grading.extract import extract
-from crucible_worker.grading.normalize import Normalization, Unnormalizable
 from crucible_worker.grading.numbers import last_numbers
 from crucible_worker.grading.patterns import MAX_PATTERN_CHARS, BadPattern, TooMuchText, compiled
+from crucible_worker.grading.text import Normalization, Unnormalizable
 
 __all__ = ["MAX_MARK_CHARS", "MAX_STEPS", "NO_CLEANING", "Cleaning", "CleaningSteps", "Uncleanable"]
 

@@ -33,12 +33,12 @@ from crucible_worker.evaluators.base import Outcome, SampleContext
 from crucible_worker.evaluators.cleaning import Cleaning, CleaningSteps, Uncleanable
 from crucible_worker.evaluators.judged import Judged
 from crucible_worker.evaluators.judging import DEFAULT_CRITERION, judgement, preference_prompt, question
-from crucible_worker.grading.excerpt import shown
-from crucible_worker.grading.judge.asking import BOTH_ORDERS, NO_CONTENT, Judge, Said, spent, too_long
-from crucible_worker.grading.judge.content import says_nothing
+from crucible_worker.grading.base import excerpt
 from crucible_worker.grading.judge.grader import question_text, token_measurements
+from crucible_worker.grading.judge.rubric import BOTH_ORDERS, NO_CONTENT, Judge, Said, spent, too_long
+from crucible_worker.grading.judge.texts import says_nothing
 from crucible_worker.rendering import RendererName, check_input
-from crucible_worker.rendering.renderers import AUTO, CHAT_TEMPLATE, RAW, ROLE_COLONS
+from crucible_worker.rendering.prompts import AUTO, CHAT_TEMPLATE, RAW, ROLE_COLONS
 
 __all__ = ["MAX_CRITERION_CHARS", "Comparison"]
 
@@ -155,7 +155,7 @@ class Comparison(Judged, kind="comparison", keys=dict.fromkeys(_KEYS, "fraction 
         if says_nothing(text, (reference,)):
             return dataclasses.replace(found, score=0.0, method=answer.no_answer or NO_CONTENT)
         if text != answer.text:
-            found = dataclasses.replace(found, extracted=shown(text))
+            found = dataclasses.replace(found, extracted=excerpt(text))
         orders = ((reference, text), (text, reference))
         questions = [
             preference_prompt(sample.input, *order) if self.preference else question(asked, *order, self.criterion)

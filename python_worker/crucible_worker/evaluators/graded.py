@@ -21,7 +21,7 @@ from crucible_worker.evaluators.declared import SamplingEvaluator
 from crucible_worker.grading import registry as graders
 from crucible_worker.grading.base import AsksJudge, Grade, Grader, with_labels
 from crucible_worker.grading.caller import CallerGrader
-from crucible_worker.grading.parts import NO_GRADING_PARTS, GradingParts
+from crucible_worker.grading.registry import NO_GRADING_PARTS, GradingParts
 
 __all__ = [
     "DEFAULT_GRADER",

@@ -10,8 +10,7 @@ from crucible_worker.backends.base import Model
 from crucible_worker.evaluators.answering import check_sampling_client
 from crucible_worker.evaluators.base import SampleContext
 from crucible_worker.evaluators.declared import SamplingEvaluator
-from crucible_worker.grading.judge.asking import Judge
-from crucible_worker.grading.judge.options import (
+from crucible_worker.grading.judge.grader import (
     DEFAULT_JUDGE_TOKENS,
     JUDGE,
     JudgeName,
@@ -19,6 +18,7 @@ from crucible_worker.grading.judge.options import (
     JudgeTokens,
     judge_of,
 )
+from crucible_worker.grading.judge.rubric import Judge
 
 __all__ = ["Judged"]
 

@@ -6,9 +6,8 @@ import dataclasses
 import re
 
 from crucible_bridge.types import ChatMessage, Conversation, ImageAssetChunk, ImageChunk, ReasoningPart, part_text
-from crucible_worker.grading.judge.fence import Fence, digest_mark, readable
-from crucible_worker.rendering.prompted import Prompted
-from crucible_worker.rendering.prompts import messages_of
+from crucible_worker.grading.judge.texts import Fence, digest_mark, readable
+from crucible_worker.rendering.prompts import Prompted, messages_of
 
 __all__ = ["DEFAULT_CRITERION", "judgement", "preference_prompt", "question"]
 

@@ -34,7 +34,7 @@ from crucible_worker.evaluators.base import Outcome, SampleContext
 from crucible_worker.evaluators.declared import BaseEvaluator
 from crucible_worker.evaluators.measured_tokens import Intermediates, choice_group
 from crucible_worker.evaluators.reducing import ReduceAdded, keys_by, reduced_or
-from crucible_worker.grading.excerpt import shown
+from crucible_worker.grading.base import excerpt
 from crucible_worker.metrics.accuracy import ACCURACY_KEYS, accuracy
 from crucible_worker.metrics.choices import ChoiceLikelihood, Measure, likeliest, right_probability, right_share
 from crucible_worker.metrics.scores import Reduce
@@ -216,7 +216,7 @@ class MultipleChoice(
         return Outcome(
             verdict=verdict,
             score=score,
-            extracted=shown("\n".join(sample.choices[index] for index in taken)),
+            extracted=excerpt("\n".join(sample.choices[index] for index in taken)),
             method=self.measure.value,
             measurements=_measurements(found, right),
         )

@@ -39,8 +39,7 @@ from crucible_worker.evaluators.targets import (
 )
 from crucible_worker.metrics.nll import NLLParts, combine, nll_parts
 from crucible_worker.rendering import RendererName, render_supervised
-from crucible_worker.rendering.whole import is_whole, render_whole
-from crucible_worker.rendering.windows import windows_of
+from crucible_worker.rendering.supervised import is_whole, render_whole, windows_of
 
 __all__ = ["NLL", "WINDOWS_AT_ONCE", "Client", "Likelihoods", "mean_of"]
 

@@ -9,7 +9,7 @@ from crucible_bridge.types import ModelRef
 from crucible_worker.evaluators.environments.described import Environments
 from crucible_worker.evaluators.guarded import GuardedType
 from crucible_worker.evaluators.inspect.allowed import InspectAllowlist
-from crucible_worker.grading.parts import NO_GRADING_PARTS, GradingParts
+from crucible_worker.grading.registry import NO_GRADING_PARTS, GradingParts
 
 __all__ = ["EvaluatorParts"]
 

@@ -24,9 +24,8 @@ from crucible_worker.evaluators.targets import ROLLING, TrainOnOption, Windows
 from crucible_worker.metrics.scores import Reduce
 from crucible_worker.metrics.sums import exact_sum
 from crucible_worker.rendering import RendererName, check_input
-from crucible_worker.rendering.prompted import Prompted
-from crucible_worker.rendering.prompts import measured_text, require_tokenizer
-from crucible_worker.rendering.whole import render_behind, render_whole
+from crucible_worker.rendering.prompts import Prompted, measured_text, require_tokenizer
+from crucible_worker.rendering.supervised import render_behind, render_whole
 
 __all__ = ["BitsPerByte", "Perplexity"]
 

@@ -35,9 +35,8 @@ from crucible_worker.evaluators.environments.records import (
 from crucible_worker.evaluators.graded import check_question, grader_for
 from crucible_worker.metrics.trajectory_totals import TrajectoryTotals
 from crucible_worker.rendering import check_input
-from crucible_worker.rendering.asking import resolved
-from crucible_worker.rendering.prompted import stops_of
-from crucible_worker.rendering.stops import ended_by_stop, find_stops
+from crucible_worker.rendering.answers import ended_by_stop, find_stops, resolved
+from crucible_worker.rendering.prompts import stops_of
 
 __all__ = ["RLTestSet"]
 

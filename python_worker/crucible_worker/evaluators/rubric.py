@@ -19,9 +19,8 @@ from crucible_worker.evaluators.accuracy import MAX_SAMPLES_PER_PROMPT
 from crucible_worker.evaluators.answering import REMOVE_THINKING, Answering, Thinking
 from crucible_worker.evaluators.base import Outcome, SampleContext
 from crucible_worker.evaluators.judged import Judged
-from crucible_worker.grading.judge.asking import Rubric
-from crucible_worker.grading.judge.grader import measurements_of, method_of, question_text
-from crucible_worker.grading.judge.options import Criteria, criteria_of
+from crucible_worker.grading.judge.grader import Criteria, criteria_of, measurements_of, method_of, question_text
+from crucible_worker.grading.judge.rubric import Rubric
 from crucible_worker.metrics.scores import Reduce, reduced
 from crucible_worker.rendering import RendererName, check_input
 

@@ -11,11 +11,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types.row_choices import two_readings
-from crucible_worker.grading.base import Grade, Grader
-from crucible_worker.grading.direct import DirectGrader, right, undecided, wrong
+from crucible_worker.grading.base import DirectGrader, Grade, Grader, right, undecided, wrong
 from crucible_worker.grading.extract import extract
-from crucible_worker.grading.rejection import REACH, rejected
-from crucible_worker.grading.tokens import DIVIDER, tokens_of
+from crucible_worker.grading.qualification import REACH, rejected
+from crucible_worker.grading.text import DIVIDER, tokens_of
 
 __all__ = [
     "MAX_CHOICES",
@@ -61,11 +60,11 @@ class ChoiceGrader(DirectGrader):
     "choice", "choose" or "\boxed{" on its line, then the whole response. A letter counts in brackets, alone on
     a line, or before `)`, `.` or `:` at its start. The text of a choice counts as whole words, case folded, but not
     within a longer choice that is named. If there is none of these, any capital letter that is a word counts.
-    A choice that is ruled out or supposed ("not A", "A is wrong", "if A"; see `crucible_worker.grading.rejection`) is
-    not named there. A response that names several choices is UNDECIDED, and so is one that only rules some out; one
-    that names none is wrong. Without choices, targets are letters. A target that names no choice, or two, is
-    UNDECIDED. Labels, as a sample may have them, name choices in place of the letters that they are, and in addition to
-    other letters; a target that is a label names only that choice.
+    A choice that is ruled out or supposed ("not A", "A is wrong", "if A"; see `crucible_worker.grading.qualification`)
+    is not named there. A response that names several choices is UNDECIDED, and so is one that only rules some out; one
+    that names none is wrong. Without choices, targets are letters. A target that names no choice, or two, is UNDECIDED.
+    Labels, as a sample may have them, name choices in place of the letters that they are, and in addition to other
+    letters; a target that is a label names only that choice.
     """
 
     def labelled(self, labels: Sequence[str]) -> Grader:

@@ -19,8 +19,8 @@ from collections.abc import Iterator
 
 from crucible_worker.grading.math.units import UNITS
 from crucible_worker.grading.numbers import is_negated
-from crucible_worker.grading.rejection import rejected
-from crucible_worker.grading.results import with_commas_for_rows
+from crucible_worker.grading.phrase import with_commas_for_rows
+from crucible_worker.grading.qualification import rejected
 
 __all__ = ["MAX_PARAGRAPH", "ending", "stated"]
 

@@ -2,13 +2,13 @@ r"""The answer in a response, found from its end.
 
 The first of these kinds that a response has, and the last one of that kind:
 
-1. `json`: the answer in a JSON object at the end of the response; see `crucible_worker.grading.json_answer`.
-2. `tag`: the text between `<answer>` and `</answer>`; see `crucible_worker.grading.tagged`. A box in it or after it
+1. `json`: the answer in a JSON object at the end of the response; see `crucible_worker.grading.enclosed`.
+2. `tag`: the text between `<answer>` and `</answer>`; see `crucible_worker.grading.enclosed`. A box in it or after it
    counts instead (`box`), as does an answer after a marker in it. If the content has several lines with words, the
    answer is found as in a response.
-3. `box`: the content of `\boxed{...}` or `\fbox{...}`; see `crucible_worker.grading.boxes`.
+3. `box`: the content of `\boxed{...}` or `\fbox{...}`; see `crucible_worker.grading.enclosed`.
 4. `marker`: the text after "the answer is", "final answer:", "answer:" (also in some other languages, and within
-   `\text{}` or HTML, see `crucible_worker.grading.wrapped`), "A:" at the start of a line, or "####" on the last line;
+   `\text{}` or HTML, see `crucible_worker.grading.markers`), "A:" at the start of a line, or "####" on the last line;
    see `crucible_worker.grading.phrase` for where it ends.
 5. `sentence`: a statement of the last paragraph: the right choice, that there is no solution, Yes or No as its first
    word; see `crucible_worker.grading.conclusion`.
@@ -17,10 +17,10 @@ The first of these kinds that a response has, and the last one of that kind:
 7. `sentence`: the end of the last sentence: a time, an amount with its unit, a name.
 8. `whole`: the response itself, if it is one short line of at most four words.
 9. `number`: the last number, as `crucible_worker.grading.numbers` reads it, or the formula in plain text that it is
-   in, see `crucible_worker.grading.plain`.
+   in, see `crucible_worker.grading.formulas`.
 
 An answer that the response takes back (`<answer>41</answer> is wrong`) does not count, as
-`crucible_worker.grading.retraction` says.
+`crucible_worker.grading.enclosed` says.
 
 Placeholders of the form that a prompt asks for (`<answer>...</answer>`, `\boxed{your answer}`, `Answer: $Answer`) are
 no answers, nor are formulas and numbers that the text rules out ("it is not 5").
@@ -29,7 +29,7 @@ Reasoning is not part of the answer, see `crucible_worker.util.reasoning`: text 
 `</think>` that was not opened in the response; a block that is never closed reaches to the end.
 
 Every stage scans the response at most once, and only if the previous one found nothing. Boxes are searched among the
-last `boxes.MAX_BRACES` braces, all else in the last `MAX_TAIL_CHARS` characters: earlier answers are not found.
+last `enclosed.MAX_BRACES` braces, all else in the last `MAX_TAIL_CHARS` characters: earlier answers are not found.
 """
 
 from __future__ import annotations
@@ -39,33 +39,51 @@ import dataclasses
 import re
 from collections.abc import Callable, Sequence, Set
 
-from crucible_worker.grading import boxes
-from crucible_worker.grading.boxes import alone, may_hold_box
+from crucible_worker.grading import enclosed
+from crucible_worker.grading.base import MAX_TEXT_BYTES, exceeds
 from crucible_worker.grading.conclusion import ending, stated
-from crucible_worker.grading.condition import before_condition
-from crucible_worker.grading.conjunctions import with_conjunctions
-from crucible_worker.grading.direct import MAX_TEXT_BYTES, exceeds
-from crucible_worker.grading.formulas import chosen, last_formulas, listed_below, with_exponents_in_text
-from crucible_worker.grading.joined import MAX_JOINED, numbers_joined, tied_number, written
-from crucible_worker.grading.json_answer import json_answer, may_end_with_object
-from crucible_worker.grading.markers import has_marker, last_marked, numeral_at_end
+from crucible_worker.grading.enclosed import (
+    Tagged,
+    alone,
+    is_taken_back,
+    joined_tags,
+    json_answer,
+    last_tagged,
+    may_end_with_object,
+    may_hold_box,
+    may_hold_tag,
+    without_retracted,
+)
+from crucible_worker.grading.formulas import (
+    chosen,
+    formulas_around,
+    last_formulas,
+    listed_below,
+    with_exponents_in_text,
+)
+from crucible_worker.grading.joined import MAX_JOINED, numbers_joined, tied_number, with_conjunctions, written
+from crucible_worker.grading.markers import has_marker, last_marked, numeral_at_end, without_special_tokens
 from crucible_worker.grading.numbers import Numeral, is_negated, last_numerals
 from crucible_worker.grading.phrase import (
     MAX_WHOLE_CHARS,
     has_words,
     judges,
+    of_rows,
     phrase,
     says_something,
     undelimited,
+    with_commas_for_rows,
+    with_rows_in_one_line,
     without_bold,
     words,
 )
-from crucible_worker.grading.plain import formulas_around
-from crucible_worker.grading.rejection import MAX_RULED_OUT, is_retracted, number_ruled_out, ruled_out_in_line
-from crucible_worker.grading.results import of_rows, with_commas_for_rows, with_rows_in_one_line
-from crucible_worker.grading.retraction import is_taken_back, without_retracted
-from crucible_worker.grading.tagged import Tagged, joined_tags, last_tagged, may_hold_tag
-from crucible_worker.grading.wrapped import without_special_tokens
+from crucible_worker.grading.qualification import (
+    MAX_RULED_OUT,
+    before_condition,
+    is_retracted,
+    number_ruled_out,
+    ruled_out_in_line,
+)
 from crucible_worker.util.reasoning import reasoning_spans
 
 __all__ = ["MAX_STEPS_PER_CHARACTER", "MAX_TAIL_CHARS", "Extraction", "extract", "has_box", "spoken"]
@@ -253,11 +271,11 @@ def _tail(said: str) -> str:
 
 def has_box(text: str) -> bool:
     """Whether a text without its reasoning has a complete box that is not empty, as `extract` finds it."""
-    return boxes.has_box(spoken(text))
+    return enclosed.has_box(spoken(text))
 
 
 def _box(text: str) -> tuple[str, int]:
-    answer, steps = boxes.boxed(text)
+    answer, steps = enclosed.boxed(text)
     return answer or "", steps
 
 
@@ -276,7 +294,7 @@ def _formula_lines(text: str) -> tuple[list[str], bool, int]:
     while above and len(lines) < MAX_JOINED:
         line = _SIGN.sub("", without_bold(_ITEM.sub("", above[-1], count=1)).strip(_DECORATION))
         if line:
-            if len(line) > MAX_WHOLE_CHARS or boxes.opens_box(line) or has_words(line) or not says_something(line):
+            if len(line) > MAX_WHOLE_CHARS or enclosed.opens_box(line) or has_words(line) or not says_something(line):
                 break
             lines.appendleft(line.rstrip("."))
             dashed.appendleft(above[-1].lstrip().startswith("- "))
@@ -293,7 +311,7 @@ def _formula_lines(text: str) -> tuple[list[str], bool, int]:
 
 def _whole(text: str) -> tuple[str, int]:
     line = text.strip()
-    if len(line) > MAX_WHOLE_CHARS or "\n" in line or boxes.opens_box(line) or words(line) > MAX_WHOLE_WORDS:
+    if len(line) > MAX_WHOLE_CHARS or "\n" in line or enclosed.opens_box(line) or words(line) > MAX_WHOLE_WORDS:
         return "", 0
     if has_marker(line):
         return "", 2 * len(line)  # the marker search has examined it, and found no answer: "the answer is not 5"

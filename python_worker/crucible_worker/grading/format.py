@@ -12,8 +12,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import BoxedForm, JsonSchemaForm, MarksForm
-from crucible_worker.grading.base import Grade
-from crucible_worker.grading.direct import DirectGrader, right, undecided, wrong
+from crucible_worker.grading.base import DirectGrader, Grade, right, undecided, wrong
 from crucible_worker.grading.extract import has_box
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ __all__ = ["MAX_CALL_STEPS", "MAX_MARKS", "Format", "FormatOptions", "StepsLeft"
 MAX_MARKS = 1_000
 """Marks of one form, at most."""
 MAX_CALL_STEPS = 4_000_000
-"""Steps of `crucible_worker.grading.json_document` for the documents of one call together, 4 to 16 s; later ones are
+"""Steps of `crucible_worker.grading.json_schema` for the documents of one call together, 4 to 16 s; later ones are
 UNDECIDED. A document that fits a usual schema takes some hundred steps."""
 
 _METHOD = "format"

@@ -4,6 +4,8 @@ Answers in one sentence with a comma, "and", "or", white space or nothing else b
 `\boxed{8} and \boxed{4}` is `8 and 4`. A unit may follow an answer, and a name may precede it: `$3$ cm and $4$ cm`,
 `$x = \boxed{3}$, $y = \boxed{4}$`. Any other word divides ("..., no, ...", "... so ..."), as does a full stop: then the
 last answer is the answer. Work is bounded: longer texts between two answers divide them without being read.
+
+A conjunction of several words, such as "as well as", joins like "and" and "or": `with_conjunctions` writes these.
 """
 
 from __future__ import annotations
@@ -27,8 +29,31 @@ __all__ = [
     "numbers_joined",
     "tied_number",
     "together",
+    "with_conjunctions",
     "written",
 ]
+
+# Conjunctions of several words between two answers, which join them like "and" and "or".
+
+_AND = ("as well as", "and also", "together with", "along with", "in addition to")
+_OR = ("or else", "or perhaps", "or possibly", "or maybe")
+_ALL = (*_AND, *_OR)
+# Mathematics follows: a number, a delimiter, a sign, a command, or a letter followed by a relation. What precedes is
+# checked after the first character, because an expression that begins with a set of characters is searched faster.
+_CONJUNCTION = re.compile(
+    r"[, \n](?:(?<=[^\s,;],)[ \n]|(?<=[^\s,;][ \n]))"
+    rf"(?:(?P<both>{'|'.join(_AND)})|(?:{'|'.join(_OR)}))[ \n]"
+    r"(?=[-+\u2212$\\(\[{0-9\u221a\u03c0*]|[A-Za-z](?:_\w)?\s?[=<>])"
+)
+
+
+def with_conjunctions(text: str) -> str:
+    """A text with "and" or "or" for each conjunction of several words before mathematics. Linear."""
+    for conjunction in _ALL:
+        if conjunction in text:
+            return _CONJUNCTION.sub(lambda found: " and " if found["both"] else " or ", text)
+    return text
+
 
 MAX_JOINED = 32
 """Answers that may form one answer: the last ones of a text."""

@@ -1,11 +1,14 @@
-"""Regular expressions that do not backtrack: RE2, with limits of memory and computation."""
+"""Regular expressions that do not backtrack, RE2 with limits of memory and computation, and the grader of them."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
 import re
+from collections.abc import Sequence
 from typing import Any
+
+from crucible_worker.grading.base import DirectGrader, Grade, right, undecided, wrong
 
 __all__ = [
     "MAX_PATTERN_CHARS",
@@ -13,9 +16,11 @@ __all__ = [
     "MAX_PATTERN_WORK",
     "BadPattern",
     "Pattern",
+    "Regex",
     "TooMuchText",
     "compiled",
 ]
+
 
 MAX_PATTERN_CHARS = 10_000
 """A longer pattern is refused."""
@@ -102,3 +107,37 @@ def compiled(pattern: str) -> Pattern:
         text = cause.decode("utf-8", "replace") if isinstance(cause, bytes) else str(cause)
         raise BadPattern(f"is none of RE2: {text[:200]}") from None
     return Pattern(program, program.programsize)
+
+
+# The grader of regular expressions: targets are expressions in RE2's syntax that a response must match.
+
+_METHOD = "regex"
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Regex(DirectGrader):
+    """A target, as a regular expression of RE2, matches in the response.
+
+    Case counts; `(?i)` at the start of an expression ignores it. A target that is not such an expression is
+    UNDECIDED, and so is a response that is too long for the first expressions together
+    (`crucible_worker.grading.patterns.MAX_PATTERN_WORK`).
+    """
+
+    full: bool = False
+    """The whole response must match, white space around it included."""
+
+    def judge(self, response: str, targets: Sequence[str], choices: Sequence[str]) -> Grade:
+        """Search for the targets, in their order. Choices are ignored."""
+        left = MAX_PATTERN_WORK
+        for target in targets:
+            try:
+                pattern = compiled(target)
+                found = pattern.find(response, full=self.full, limit=left)
+                left -= pattern.size * len(response)
+            except BadPattern as error:
+                return undecided(f"the target {error}", method=_METHOD)
+            except TooMuchText as error:
+                return undecided(str(error), method=_METHOD)
+            if found is not None:
+                return right(found, _METHOD)
+        return wrong("", _METHOD)

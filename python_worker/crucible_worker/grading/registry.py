@@ -1,7 +1,8 @@
-"""Every grader that can be requested by name."""
+"""Every grader that can be requested by name, and the parts of the worker that graders are made with."""
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
@@ -11,30 +12,53 @@ from typing import TYPE_CHECKING, Any
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_worker.declared_options import first_line, schema_of, values_of
-from crucible_worker.grading import entry_points
+from crucible_worker.grading import custom
 from crucible_worker.grading.base import Grader, GraderType
 from crucible_worker.grading.caller import CALLER, CallerGrader, name_at_caller
 from crucible_worker.grading.choice import ChoiceGrader
 from crucible_worker.grading.code.options import CodeOptions
 from crucible_worker.grading.fanout.graders import math_grader_of
 from crucible_worker.grading.format import FormatOptions, format_of
-from crucible_worker.grading.judge.grader import rubric_of
-from crucible_worker.grading.judge.options import RubricOptions
+from crucible_worker.grading.judge.grader import RubricOptions, rubric_of
 from crucible_worker.grading.math.grader import MathOptions
-from crucible_worker.grading.numeric import Numeric
+from crucible_worker.grading.numbers import Numeric
 from crucible_worker.grading.options import checked_options
-from crucible_worker.grading.overlap import F1, Bleu, Rouge
-from crucible_worker.grading.parts import NO_GRADING_PARTS, GradingParts
-from crucible_worker.grading.regex import Regex
-from crucible_worker.grading.text import Contains, ExactMatch, exact_match_of
+from crucible_worker.grading.patterns import Regex
+from crucible_worker.grading.text import F1, Bleu, Contains, ExactMatch, Rouge, exact_match_of
 
 if TYPE_CHECKING:
-    from crucible_worker.grading.code.sandbox_slots import SandboxSlots
+    from crucible_worker.grading.code.sandbox import SandboxSlots
     from crucible_worker.grading.fanout.fanout import Fanout
     from crucible_worker.grading.fanout.graders import ClusterPlaces
     from crucible_worker.grading.pool import GradingPool
 
-__all__ = ["GRADERS", "GraderType", "OwnGrader", "create", "found", "handed", "names"]
+__all__ = [
+    "GRADERS",
+    "NO_GRADING_PARTS",
+    "GraderType",
+    "GradingParts",
+    "OwnGrader",
+    "create",
+    "found",
+    "handed",
+    "names",
+]
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class GradingParts:
+    """The parts of one worker. A grader that needs a missing part is refused when it is made."""
+
+    pool: GradingPool | Fanout | None = None
+    """The processes in which mathematics is computed, or the cluster that has them."""
+    places: SandboxSlots | ClusterPlaces | None = None
+    """The places where programs run."""
+    own_graders: Mapping[str, GraderType] = dataclasses.field(default_factory=dict)
+    """Graders of files that a user names on the command line, by name; no call can add one."""
+
+
+NO_GRADING_PARTS = GradingParts()
+"""The parts of a worker that has none."""
 
 
 def handed(make: Callable[..., Any], parts: object) -> dict[str, Any]:
@@ -121,12 +145,12 @@ GRADERS: Mapping[str, OwnGrader] = MappingProxyType(
 
 def names(parts: GradingParts = NO_GRADING_PARTS) -> Sequence[str]:
     """Names that can be requested: built-in, then the user's own, then installed ones; nothing is loaded."""
-    return list(dict.fromkeys((*GRADERS, *parts.own_graders, *entry_points.names())))
+    return list(dict.fromkeys((*GRADERS, *parts.own_graders, *custom.names())))
 
 
 def found(name: str, parts: GradingParts, name_field: str) -> GraderType | OwnGrader:
     """The grader of a name; arguments and errors are those of `create`."""
-    grader = GRADERS.get(name) or parts.own_graders.get(name) or _of_caller(name) or entry_points.find(name)
+    grader = GRADERS.get(name) or parts.own_graders.get(name) or _of_caller(name) or custom.find(name)
     if grader is None:
         known = ", ".join((*names(parts), f"{CALLER}:NAME"))
         raise InvalidField(name_field, f"is {name[:60]!r}, known are: {known}", reason=Reason.UNKNOWN_GRADER)

@@ -29,15 +29,12 @@ from crucible_bridge.types import (
     Verdict,
 )
 from crucible_worker.grading import base
+from crucible_worker.grading.base import DirectGrader, excerpt
 from crucible_worker.grading.choice import ChoiceGrader, check_choices
-from crucible_worker.grading.direct import DirectGrader
-from crucible_worker.grading.excerpt import shown
 from crucible_worker.grading.format import Format, StepsLeft
-from crucible_worker.grading.normalize import Normalization
-from crucible_worker.grading.numeric import Numeric
-from crucible_worker.grading.overlap import F1, Bleu, Rouge
-from crucible_worker.grading.regex import Regex
-from crucible_worker.grading.text import Contains, ExactMatch
+from crucible_worker.grading.numbers import Numeric
+from crucible_worker.grading.patterns import Regex
+from crucible_worker.grading.text import F1, Bleu, Contains, ExactMatch, Normalization, Rouge
 from crucible_worker.util.error_reporter import logged, with_id
 
 __all__ = ["score", "scorer_of"]
@@ -123,7 +120,7 @@ def _scored(item: GradeItem, grader: DirectGrader, choices: Sequence[str], optio
         id=item.id,
         verdict=_verdict(grade, options.threshold),
         score=grade.score,
-        extracted=shown(grade.extracted),
+        extracted=excerpt(grade.extracted),
         extraction="number" if isinstance(options.scorer, NumericScorer) and grade.extracted else "whole",
         method=_name(options),
         reason=grade.reason,

@@ -48,11 +48,21 @@ from crucible_worker.inference.batches import each
 from crucible_worker.inference.model_calls import Backends, bounds_of
 from crucible_worker.inference.retries import RetryPolicy
 from crucible_worker.rendering import RENDERER_PATTERN, check_renderer, tinker_cookbook
-from crucible_worker.rendering.images import images_of, input_of, shifted, weights_of
-from crucible_worker.rendering.prompts import render_question, require_tokenizer
-from crucible_worker.rendering.renderers import AUTO, CHAT_TEMPLATE, COOKBOOK, RAW, ROLE_COLON, ROLE_COLONS
-from crucible_worker.rendering.responses import parse_text
-from crucible_worker.rendering.stops import Stops, find_stops, takes_template
+from crucible_worker.rendering.answers import Stops, find_stops, parse_text, takes_template
+from crucible_worker.rendering.prompts import (
+    AUTO,
+    CHAT_TEMPLATE,
+    COOKBOOK,
+    RAW,
+    ROLE_COLON,
+    ROLE_COLONS,
+    images_of,
+    input_of,
+    render_question,
+    require_tokenizer,
+    shifted,
+    weights_of,
+)
 from crucible_worker.rendering.supervised import render_weighted
 from crucible_worker.rendering.train_on import TrainOn
 from crucible_worker.util.error_reporter import logged, shortage

@@ -21,9 +21,8 @@ from crucible_bridge.types import (
     Verdict,
 )
 from crucible_worker.backends.base import ANSWERING, Model
-from crucible_worker.grading.judge.asking import Judge, Rubric, spent
-from crucible_worker.grading.judge.fence import MARK_CHARS
-from crucible_worker.grading.judge.rubric import MAX_CRITERIA
+from crucible_worker.grading.judge.rubric import MAX_CRITERIA, Judge, Rubric, spent
+from crucible_worker.grading.judge.texts import MARK_CHARS
 from crucible_worker.inference.batches import Ask, ask_all
 from crucible_worker.inference.model_calls import Backends, bounds_of
 from crucible_worker.inference.retries import sample_seed

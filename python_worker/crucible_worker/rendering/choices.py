@@ -15,8 +15,7 @@ from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import Conversation, Datum, Sample
 from crucible_bridge.types.row_choices import two_readings
 from crucible_worker.backends.base import Tokenizer
-from crucible_worker.rendering.prompts import encode_answered, require_tokenizer
-from crucible_worker.rendering.renderers import AUTO
+from crucible_worker.rendering.prompts import AUTO, encode_answered, require_tokenizer
 
 __all__ = [
     "MAX_CHOICES",

@@ -1,38 +1,315 @@
-"""Prompts: the tokens of a sample's input, up to where the answer begins."""
+"""Prompts: the input of a sample as a model gets it, up to where the answer begins.
+
+The renderers are described here, with the one text that a prompt is without a chat template, and images within tokens.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import dataclasses
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Annotated, TypeAlias
+
+import numpy as np
+from msgspec import Meta
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import ChatMessage, Conversation, Datum, ModelInput
-from crucible_worker.backends.base import Rendered, Tokenizer
-from crucible_worker.rendering import role_colon
-from crucible_worker.rendering.images import images_of, input_of
-from crucible_worker.rendering.prompted import before_next, plain_text, stops_of
-from crucible_worker.rendering.renderers import (
-    AUTO,
-    COOKBOOK,
-    RAW,
-    ROLE_COLON,
-    SERVED,
-    before_answer,
-    check_input,
+from crucible_bridge.types import (
+    ChatMessage,
+    Conversation,
+    Datum,
+    ImageAssetChunk,
+    ImageChunk,
+    ModelInput,
+    ModelInputChunk,
+    TokensChunk,
 )
+from crucible_worker.backends.base import Rendered, Tokenizer
+from crucible_worker.rendering import role_colon, tinker_cookbook
 
 __all__ = [
+    "AUTO",
+    "CHAT_TEMPLATE",
+    "COOKBOOK",
+    "MESSAGE_SEPARATOR",
+    "RAW",
+    "RENDERER_PATTERN",
+    "ROLE_COLON",
+    "ROLE_COLONS",
+    "SERVED",
+    "Prompted",
+    "RendererName",
+    "answer_of",
+    "before_answer",
+    "before_next",
+    "check_input",
+    "check_renderer",
     "encode_answered",
     "encode_conversation",
     "encode_joined",
     "encode_text",
+    "images_of",
+    "input_of",
+    "joined",
     "measured_text",
     "messages_of",
     "plain_of",
+    "plain_text",
     "render_prompt",
     "render_question",
     "require_tokenizer",
+    "shifted",
+    "stops_of",
+    "weights_of",
 ]
+
+# The conversation that a prompt makes of a row, and its form as one text for models without a chat template.
+#
+#     system message        Add the numbers.
+#                           (an empty line between messages)
+#     example               12+34=? 46
+#                           (a space before an answer, or the target delimiter of the data set)
+#     row                   13+29=?
+#
+# The text ends with the question: a model's tokenizer can put the space into the first token of the answer.
+
+MESSAGE_SEPARATOR = "\n\n"
+"""Between two messages: an empty line."""
+ANSWER_SEPARATOR = " "
+"""Between a prompt and its answer if no delimiter is given, unless there is white space already."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Prompted(Conversation):
+    """A conversation that can be joined to one text, as its roles carry no meaning; those of data sets cannot."""
+
+    question: str
+    """The question of the row, without additions of the prompt: a judge reads this text."""
+
+
+def plain_text(input: str | Conversation, delimiter: str | None = None) -> str | None:
+    """The input as text without a chat template; None for a conversation of a data set, which has roles.
+
+    A conversation of one user message becomes the text of the message.
+
+    Args:
+        input: of a sample.
+        delimiter: before the answers of examples, see `before_next`.
+    """
+    if isinstance(input, str):
+        return input
+    if isinstance(input, Prompted):
+        return joined(input.messages, delimiter)
+    messages = input.messages
+    alone = len(messages) == 1 and messages[0].role == "user" and messages[0].is_text
+    return messages[0].content if alone else None
+
+
+def joined(messages: Sequence[ChatMessage], delimiter: str | None = None) -> str:
+    """Messages as one text, with a delimiter before each answer, see `before_next`."""
+    text = ""
+    for index, message in enumerate(messages):
+        if index:
+            answers = message.role == "assistant" and messages[index - 1].role != "assistant"
+            text += before_next(text, message.content, delimiter) if answers else MESSAGE_SEPARATOR
+        text += message.content
+    return text
+
+
+def before_next(prompt: str, answer: str, delimiter: str | None = None) -> str:
+    """The text between a prompt and its answer: the one rule for examples, measured targets and choices.
+
+    Args:
+        prompt: the text before it.
+        answer: the text after it.
+        delimiter: this text; if None, one space, unless the prompt ends or the answer begins with white space.
+    """
+    if delimiter is not None:
+        return delimiter
+    return "" if prompt[-1:].isspace() or answer[:1].isspace() else ANSWER_SEPARATOR
+
+
+def stops_of(input: str | Conversation) -> tuple[str, ...]:
+    """Texts that end an answer to a joined text.
+
+    After examples with answers, a model would continue with the next question: the empty line before it ends the
+    answer, unless an earlier answer contains an empty line.
+    """
+    if not isinstance(input, Prompted):
+        return ()
+    answers = [message.content for message in input.messages[:-1] if message.role == "assistant"]
+    return (MESSAGE_SEPARATOR,) if answers and not any(MESSAGE_SEPARATOR in answer for answer in answers) else ()
+
+
+# The renderers, the option that chooses one, and what each of them refuses.
+
+AUTO = "auto"
+"""The chat template if the model or its server has one; else plain text."""
+SERVED = "served"
+"""As `auto`, but a server gets text unchanged: for ModelService, and evaluations that began so. Not an option."""
+CHAT_TEMPLATE = "chat_template"
+"""The model's own chat template, never plain text."""
+ROLE_COLON = "role_colon"
+"""A role and a colon before each message, see `role_colon.py`."""
+RAW = "raw"
+"""Text unchanged, and the conversation of a prompt joined to one text; no other conversations."""
+COOKBOOK = "tinker:"
+"""The prefix of the name of one of tinker-cookbook's renderers."""
+
+ROLE_COLONS = (ROLE_COLON, f"{COOKBOOK}role_colon")
+
+MAX_NAME_CHARS = 100
+"""Characters of the name of one of tinker-cookbook's renderers."""
+
+# Python's $ also matches before a final line end, that of JSON schema does not.
+RENDERER_PATTERN = (
+    f"^({AUTO}|{CHAT_TEMPLATE}|{ROLE_COLON}|{RAW}|{COOKBOOK}\\w[\\w./-]{{0,{MAX_NAME_CHARS - 1}}})(?!\\n)$"
+)
+"""What a renderer may be called."""
+
+RendererName: TypeAlias = Annotated[
+    str,
+    Meta(
+        pattern=RENDERER_PATTERN,
+        examples=[AUTO, CHAT_TEMPLATE, ROLE_COLON, RAW, f"{COOKBOOK}qwen3"],
+        description=(
+            "How text and conversations become what the model gets. auto: its chat template, or its server's, else "
+            "plain text. chat_template: that template, and no plain text. role_colon: 'User: ...', 'Assistant:', ended "
+            "by the user's next turn. raw: text as it stands, a completion; no conversations with roles. tinker:NAME: "
+            "a renderer of tinker-cookbook, where that is installed and the model's tokenizer is at hand."
+        ),
+    ),
+]
+"""The type of an evaluator's option `renderer`."""
+
+
+def check_renderer(renderer: str) -> None:
+    """Refuse a renderer that cannot be used in this worker with any model.
+
+    Raises:
+        FailedPrecondition: tinker-cookbook is not installed (EXTRA_NOT_INSTALLED).
+    """
+    if renderer.startswith(COOKBOOK):
+        tinker_cookbook.check_installed()
+
+
+def check_input(input: str | Conversation | Datum, renderer: str) -> None:
+    """Refuse an input that a renderer cannot use with any model.
+
+    Raises:
+        InvalidField: a conversation with roles for `raw` (RAW_CONVERSATION); images or calls of tools for `role_colon`.
+    """
+    if renderer == RAW and isinstance(input, Conversation) and plain_text(input) is None:
+        raise InvalidField(
+            "conversation", "has roles, and the renderer raw takes text alone", reason=Reason.RAW_CONVERSATION
+        )
+    if renderer == ROLE_COLON and isinstance(input, Conversation):
+        for index, message in enumerate(input.messages):
+            if not message.is_text:
+                raise InvalidField(
+                    f"conversation.messages[{index}]",
+                    "has images, reasoning or calls of tools, for which the renderer role_colon has no form: use "
+                    "chat_template",
+                )
+
+
+def before_answer(renderer: str) -> str:
+    """The text between a prompt and an answer: the renderer writes it before the content of every message."""
+    return role_colon.BEFORE if renderer in ROLE_COLONS else ""
+
+
+def answer_of(output: str, renderer: str) -> str:
+    """The answer in an output: the output without the text that the renderer writes around every message."""
+    return role_colon.answer_of(output) if renderer in ROLE_COLONS else output
+
+
+# Images in a rendered conversation: chunks of the model's input, in the place where the template has them.
+#
+#     <|vision_start|> -1 <|vision_end|> What is this?      tokens as a tokenizer returns them
+#     tokens, image, tokens                                  chunks of the input, the image as the caller sent it
+
+Image = ImageChunk | ImageAssetChunk
+
+MAX_IMAGE_TOKENS = 1_000_000
+"""Most tokens that the images of one input take together, for an example: targets and weights are made for each."""
+
+
+def images_of(input: str | Conversation) -> tuple[Image, ...]:
+    """The images of a conversation, in order."""
+    messages: Iterable[ChatMessage] = input.messages if isinstance(input, Conversation) else ()
+    return tuple(image for message in messages for image in message.images)
+
+
+def input_of(tokens: Sequence[int] | np.ndarray, images: Sequence[Image]) -> ModelInput:
+    """The input of rendered tokens, with each image in its place.
+
+    Args:
+        tokens: shape (n,); -1 is the place of the first image, -2 of the second one.
+        images: all of them.
+    """
+    if not images:
+        return ModelInput.of(tokens)
+    ids = np.asarray(tokens, np.int64)
+    chunks: list[ModelInputChunk] = []
+    start = 0
+    for place in np.flatnonzero(ids < 0).tolist():
+        if place > start:
+            chunks.append(TokensChunk(tokens=ids[start:place]))
+        chunks.append(images[-int(ids[place]) - 1])
+        start = place + 1
+    if start < len(ids):
+        chunks.append(TokensChunk(tokens=ids[start:]))
+    return ModelInput(tuple(chunks))
+
+
+def weights_of(tokens: np.ndarray, weights: np.ndarray, images: Sequence[Image]) -> np.ndarray:
+    """The weights of an input with images: 0 for each token that an image takes.
+
+    Raises:
+        InvalidField: an image does not say how many tokens it takes, or all take more than `MAX_IMAGE_TOKENS`.
+    """
+    if not images:
+        return weights
+    lengths = np.ones(len(tokens), np.int64)
+    weights = np.where(tokens < 0, 0, weights)
+    places = np.flatnonzero(tokens < 0)
+    lengths[places] = [_length(images[-place - 1]) for place in tokens[places].tolist()]
+    if (taken := int(lengths[places].sum())) > MAX_IMAGE_TOKENS:
+        message = f"has images that take {taken:,} tokens together, at most {MAX_IMAGE_TOKENS:,} are accepted"
+        raise InvalidField("input.messages", message)
+    return np.repeat(weights, lengths).astype(np.float32)
+
+
+def shifted(whole: ModelInput, weights: np.ndarray) -> Datum:
+    """An input and its weights as a Datum: the input without its last token, targets and weights without the first one.
+
+    The targets of images are 0, and so are their weights, as in tinker-cookbook.
+
+    Raises:
+        InvalidField: the input ends with an image, which cannot be a target.
+    """
+    *earlier, last = whole.chunks
+    if not isinstance(last, TokensChunk):
+        raise InvalidField("input.messages", "renders to an input that ends with an image: nothing can be predicted")
+    rest = [TokensChunk(tokens=last.tokens[:-1])] if len(last.tokens) > 1 or not earlier else []
+    targets = np.concatenate(list(_targets(whole.chunks)))
+    return Datum(
+        model_input=ModelInput((*earlier, *rest)),
+        loss_fn_inputs={"target_tokens": targets[1:], "weights": weights[1:]},
+    )
+
+
+def _targets(chunks: Iterable[ModelInputChunk]) -> Iterator[np.ndarray]:
+    for chunk in chunks:
+        yield chunk.tokens if isinstance(chunk, TokensChunk) else np.zeros(_length(chunk), np.int64)
+
+
+def _length(image: Image) -> int:
+    if (count := image.expected_tokens) is None or count < 1:
+        given = "without `expected_tokens`" if count is None else f"with `expected_tokens` of {count}"
+        message = f"has an image {given}: weights need the number of tokens that it takes, at least 1"
+        raise InvalidField("input.messages", message)
+    return count
 
 
 async def render_prompt(tokenizer: Tokenizer | None, input: str | Conversation | Datum) -> ModelInput:

@@ -1,30 +1,158 @@
-"""The tokens on which a model is trained and measured: each with a weight, shifted by one."""
+"""The tokens on which a model is trained and measured: each with a weight, shifted by one.
+
+They are those of an example, of a whole text, or of a window of a longer text.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
 from collections.abc import Sequence
+from typing import TypeGuard
 
 import numpy as np
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import ChatMessage, Conversation, Datum, Sample
+from crucible_bridge.types import ChatMessage, Conversation, Datum, ModelInput, Sample
 from crucible_worker.backends.base import Rendered, Tokenizer
 from crucible_worker.rendering import role_colon
-from crucible_worker.rendering.images import images_of, input_of, shifted, weights_of
 from crucible_worker.rendering.prompts import (
+    AUTO,
+    COOKBOOK,
+    RAW,
+    ROLE_COLON,
+    check_input,
     encode_answered,
     encode_conversation,
+    images_of,
+    input_of,
     messages_of,
     plain_of,
     require_tokenizer,
+    shifted,
+    weights_of,
 )
-from crucible_worker.rendering.renderers import AUTO, COOKBOOK, RAW, ROLE_COLON, check_input
 from crucible_worker.rendering.train_on import ALL_TOKENS, CUSTOMIZED, TrainOn, chosen, full_name, with_weights
 
-__all__ = ["render_supervised", "render_weighted"]
+__all__ = ["Window", "is_whole", "render_behind", "render_supervised", "render_weighted", "render_whole", "windows_of"]
+
+# Windows that fit into a model's context, for longer texts: every token is measured once.
+#
+# The windows are those of lm-evaluation-harness's rolling log-likelihoods with one token of context: the first holds as
+# many tokens as fit, each later one starts with the last token of the previous one. The last window has usually fewer
+# tokens to measure, and reaches back as far as fits: these tokens have more context, never less.
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """A part of a datum, by indices of its targets."""
+
+    start: int
+    """The index where its input begins."""
+    first: int
+    """The index of the first target that is measured in it."""
+    end: int
+    """The index after the last one."""
+
+    def cut(self, datum: Datum, targets: np.ndarray, weights: np.ndarray) -> Datum:
+        """A part of a datum: input, `target_tokens` and `weights`, which are 0 for tokens of other windows.
+
+        Args:
+            datum: the whole datum; returned unchanged if the window covers all of it.
+            targets: its `target_tokens`, shape (n,).
+            weights: its `weights`, shape (n,).
+
+        Raises:
+            InvalidField: the datum contains an image, and has to be split.
+        """
+        if self.first == 0 and self.end == targets.size:
+            return datum
+        part = slice(self.start, self.end)
+        own = weights[part].copy()
+        own[: self.first - self.start] = 0
+        return Datum(
+            model_input=ModelInput.of(datum.model_input.tokens()[part]),
+            loss_fn_inputs={"target_tokens": targets[part], "weights": own},
+        )
+
+    def measured(self, values: np.ndarray) -> np.ndarray:
+        """The values of the targets that are measured in this window, from those of all its targets."""
+        return values[self.first - self.start :]
+
+
+def windows_of(count: int, size: int | None) -> list[Window]:
+    """The windows in which so many targets are measured, in order: together they measure each of them once.
+
+    Args:
+        count: targets, at least one.
+        size: targets that fit into a window; one window has all if this is None, or below 1.
+    """
+    if size is None or size < 1 or count <= size:
+        return [Window(start=0, first=0, end=count)]
+    ends = [*range(size, count, size), count]
+    return [Window(start=end - size, first=first, end=end) for first, end in zip([0, *ends], ends)]
+
+
+# Text to be measured as a whole: all its tokens and all its bytes count.
+
+
+def is_whole(input: str | Conversation | Datum, targets: Sequence[str]) -> TypeGuard[str]:
+    """Whether the input of a sample is text without a target, which is measured as a whole."""
+    return isinstance(input, str) and not targets
+
+
+async def render_whole(tokenizer: Tokenizer | None, text: str) -> Datum:
+    """Render a text of which all tokens count; the first one follows the token that begins a text.
+
+    That is the model's BOS token, or else its EOS token, which separates texts in training.
+
+    Returns:
+        `target_tokens` int64 and `weights` float32, shape (n,), n the text's tokens.
+
+    Raises:
+        FailedPrecondition: the model has no tokenizer (NO_TOKENIZER), or neither of those tokens (NO_PREFIX_TOKEN).
+        InvalidField: the text has no tokens.
+    """
+    known = require_tokenizer(tokenizer)
+    begin = known.eos_token_id if known.bos_token_id is None else known.bos_token_id
+    if begin is None:
+        raise FailedPrecondition(
+            "the model has no token that begins a text: its first token cannot be measured",
+            reason=Reason.NO_PREFIX_TOKEN,
+        )
+    tokens = list(await known.encode_continuation(text))
+    if begin == known.bos_token_id:  # with special tokens, the text itself may begin with it
+        tokens = tokens[next((index for index, token in enumerate(tokens) if token != begin), len(tokens)) :]
+    if not tokens:
+        raise InvalidField("input", "has no tokens: there is nothing to measure")
+    return _counted([begin], tokens)
+
+
+async def render_behind(tokenizer: Tokenizer | None, sample: Sample, renderer: str = AUTO) -> Datum:
+    """Render text with a target (the first of several): only the target's tokens count, and nothing follows them.
+
+    The delimiter before the target counts too, and so does the space of `role_colon`.
+
+    Raises:
+        FailedPrecondition: the model has no tokenizer, or the renderer cannot be used with it.
+        InvalidField: the target has no tokens.
+    """
+    assert not isinstance(sample.input, Datum)  # the evaluators of bytes refuse it before
+    known = require_tokenizer(tokenizer)
+    prompt, (answer,) = await encode_answered(known, sample.input, sample.targets[:1], renderer)
+    if not answer:
+        raise InvalidField("targets[0]", "has no tokens")
+    return _counted(list(prompt), list(answer))
+
+
+def _counted(before: list[int], tokens: list[int]) -> Datum:
+    whole = np.array([*before, *tokens], np.int64)
+    weights = np.zeros(whole.size - 1, np.float32)
+    weights[len(before) - 1 :] = 1
+    inputs = {"target_tokens": whole[1:], "weights": weights}
+    return Datum(model_input=ModelInput.of(whole[:-1]), loss_fn_inputs=inputs)
+
 
 _PROBES = ("0", "x")
 """Two contents of a message that begin otherwise: what a template writes before them is the same."""

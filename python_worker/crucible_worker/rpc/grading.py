@@ -32,8 +32,7 @@ from crucible_bridge.v1 import grading_pb2 as pb
 from crucible_worker.children.bounds import lower_priority
 from crucible_worker.engine.usage import Charge
 from crucible_worker.events.run_events import grading_complete
-from crucible_worker.grading.code.bubblewrap import none_wanted
-from crucible_worker.grading.code.sandbox_slots import SandboxSlots
+from crucible_worker.grading.code.sandbox import SandboxSlots, none_wanted
 from crucible_worker.grading.fanout.fanout import CHUNK_LEAST, Fanout
 from crucible_worker.grading.fanout.graders import ClusterMath, ClusterPlaces, ProgramGrader, programs_on
 from crucible_worker.grading.math.grader import POLICY_VERSION, MathGrader

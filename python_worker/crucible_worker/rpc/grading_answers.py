@@ -17,9 +17,8 @@ from crucible_bridge.types import (
     RubricGrades,
     RubricItem,
 )
+from crucible_worker.grading.base import MAX_TEXT_BYTES, exceeds, excerpt
 from crucible_worker.grading.code.extract import NO_PROGRAM, program_of
-from crucible_worker.grading.direct import MAX_TEXT_BYTES, exceeds
-from crucible_worker.grading.excerpt import shown
 from crucible_worker.grading.extract import extract
 
 __all__ = ["extracted", "extracted_program", "finished", "judged", "noted"]
@@ -70,5 +69,5 @@ def noted(found: _A, replaced: int) -> _A:
 
 def _shortened(grade: Grade) -> Grade:
     """A grade with its answer truncated; ExtractAnswer returns the whole answer."""
-    told = shown(grade.extracted)
+    told = excerpt(grade.extracted)
     return grade if told is grade.extracted else dataclasses.replace(grade, extracted=told)

@@ -39,11 +39,11 @@ from crucible_worker.evaluators.guarded import GuardedType
 from crucible_worker.evaluators.inspect.allowed import InspectAllowlist
 from crucible_worker.evaluators.parts import EvaluatorParts
 from crucible_worker.grading.base import GraderType
-from crucible_worker.grading.code.sandbox_slots import SandboxSlots
+from crucible_worker.grading.code.sandbox import SandboxSlots
 from crucible_worker.grading.fanout.fanout import Fanout
 from crucible_worker.grading.fanout.graders import ClusterPlaces, check_installed
-from crucible_worker.grading.parts import GradingParts
 from crucible_worker.grading.pool import MIN_CHILDREN, GradingPool
+from crucible_worker.grading.registry import GradingParts
 from crucible_worker.planning.run_patterns import PatternPlan
 from crucible_worker.util.managed_refs import SCHEME
 

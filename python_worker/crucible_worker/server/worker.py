@@ -36,7 +36,7 @@ from crucible_bridge.v1 import (
     worker_pb2,
 )
 from crucible_worker.config import Settings
-from crucible_worker.grading import choice, direct, format, patterns, pool
+from crucible_worker.grading import base, choice, format, patterns, pool
 from crucible_worker.grading.fanout.fanout import Fanout
 from crucible_worker.grading.fanout.graders import math_on
 from crucible_worker.grading.math import grader
@@ -100,8 +100,7 @@ def fixed_limits() -> Mapping[str, float]:
     from crucible_worker.evaluators.inspect.logs import MAX_LOG_BYTES, MAX_LOGS_BYTES
     from crucible_worker.grading.code.grader import MAX_TESTS
     from crucible_worker.grading.json_schema import MAX_SCHEMA_BYTES
-    from crucible_worker.grading.judge.asking import MAX_JUDGED_CHARS
-    from crucible_worker.grading.judge.rubric import MAX_CRITERIA
+    from crucible_worker.grading.judge.rubric import MAX_CRITERIA, MAX_JUDGED_CHARS
     from crucible_worker.grading.math.lexer import MAX_CHARS
     from crucible_worker.grading.math.numerals import MAX_DIGITS
     from crucible_worker.metrics.classification import MAX_LABEL_CHARS, MAX_LABELS
@@ -109,13 +108,13 @@ def fixed_limits() -> Mapping[str, float]:
     from crucible_worker.rendering.templates import MAX_PROMPT_CHARS
 
     return {
-        "max_answer_bytes": direct.MAX_TEXT_BYTES,
+        "max_answer_bytes": base.MAX_TEXT_BYTES,
         "max_math_chars": MAX_CHARS,
         "max_math_digits": MAX_DIGITS,
         "max_math_targets": grader.MAX_TARGETS,
         "max_math_cpu_seconds": pool.SLOW_SECONDS,
         "max_math_clock_seconds": pool.CLOCK_FACTOR * pool.SLOW_SECONDS,
-        "max_score_targets": direct.MAX_TARGETS,
+        "max_score_targets": base.MAX_TARGETS,
         "max_choices": choice.MAX_CHOICES,
         "max_marks": format.MAX_MARKS,
         "max_schema_bytes": MAX_SCHEMA_BYTES,

@@ -111,7 +111,7 @@ print(*f(1))
 """,
     "hands objects back as others": """
 import sys
-values = sys.modules["crucible_worker.grading.code.inside.values"]
+values = sys.modules["crucible_worker.grading.code.inside.wire"]
 n = 0
 def encode(value, depth=0, kept=None):
     global n
@@ -125,8 +125,8 @@ def f(x): return F()
 """,
     "changes nodes that are not its own": """
 import sys
-values = sys.modules["crucible_worker.grading.code.inside.values"]
-frames = sys.modules["crucible_worker.grading.code.inside.frames"]
+values = sys.modules["crucible_worker.grading.code.inside.wire"]
+frames = sys.modules["crucible_worker.grading.code.inside.wire"]
 true = frames.pack
 rows = [[n, "TreeNode", [["val", True], ["left", {"node": n}]]] for n in range(6)]
 odd = [[[], "TreeNode", []], [0, "type", []], [0, "TreeNode", [["__class__", 1]]], [0, "TreeNode", [["val"]]], 7]
@@ -322,28 +322,28 @@ def f(x): return True
 """,
     "sends numbers that take for ever": """
 import sys
-values = sys.modules["crucible_worker.grading.code.inside.values"]
+values = sys.modules["crucible_worker.grading.code.inside.wire"]
 values.encode = lambda value, depth=0, kept=None: {"m": "1e999999999"}
 def f(x): return 1
 """,
     "sends keys of one hash": "def f(x): return {i * (2 ** 61 - 1) for i in range(400)}",
     "sends what is no value": """
 import sys
-values = sys.modules["crucible_worker.grading.code.inside.values"]
+values = sys.modules["crucible_worker.grading.code.inside.wire"]
 values.encode = lambda value, depth=0, kept=None: {"f": ["x"]}
 def f(x): return 1
 """,
     "sends many levels": """
 import sys
-values = sys.modules["crucible_worker.grading.code.inside.values"]
-frames = sys.modules["crucible_worker.grading.code.inside.frames"]
+values = sys.modules["crucible_worker.grading.code.inside.wire"]
+frames = sys.modules["crucible_worker.grading.code.inside.wire"]
 class Deep(dict): pass
 frames.pack = lambda message: (lambda d: len(d).to_bytes(4, "little") + d)(b"[" * 50000 + b"]" * 50000)
 def f(x): return 1
 """,
     "sends what JSON has not": """
 import sys
-frames = sys.modules["crucible_worker.grading.code.inside.frames"]
+frames = sys.modules["crucible_worker.grading.code.inside.wire"]
 true = frames.pack
 def pack(message):
     data = true(message)[4:].replace(b'"zq"', b"[1e999, NaN, -Infinity]")
@@ -353,7 +353,7 @@ def f(x): return "zq"
 """,
     "sends more levels than it should": """
 import sys
-values = sys.modules["crucible_worker.grading.code.inside.values"]
+values = sys.modules["crucible_worker.grading.code.inside.wire"]
 deep = []
 for _ in range(900): deep = [deep]
 values.encode = lambda value, depth=0, kept=None: deep
@@ -361,7 +361,7 @@ def f(x): return 1
 """,
     "raises what has no end": """
 import sys
-frames = sys.modules["crucible_worker.grading.code.inside.frames"]
+frames = sys.modules["crucible_worker.grading.code.inside.wire"]
 true = frames.pack
 deep = []
 for _ in range(900): deep = [deep]

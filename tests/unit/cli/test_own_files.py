@@ -14,7 +14,7 @@ from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.guarded import GuardedEvaluator
 from crucible_worker.evaluators.parts import EvaluatorParts
 from crucible_worker.grading import registry as graders
-from crucible_worker.grading.parts import GradingParts
+from crucible_worker.grading.registry import GradingParts
 from tests.distributions import EVALUATOR_PACKAGE, RELEASE_BEFORE
 
 BREVITY = f"{EVALUATOR_PACKAGE / 'brevity.py'}:Brevity"

@@ -8,7 +8,7 @@ from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound
 from crucible_bridge.types import ChatMessage, Conversation, Dataset, Datum, FewShot, InlineDataset, Prompt, Sample
 from crucible_worker.datasets.loading import LoadedDataset, load
 from crucible_worker.engine.prompting import prompter_of
-from crucible_worker.rendering.prompted import Prompted
+from crucible_worker.rendering.prompts import Prompted
 from tests.tables import rows
 
 ROW = Sample(id="r", input="1+1?", targets=("2",), metadata={"topic": "sums"})

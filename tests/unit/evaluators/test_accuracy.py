@@ -20,9 +20,8 @@ from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.accuracy import Accuracy
 from crucible_worker.evaluators.answering import NO_ANSWER, NO_ANSWER_CUT, NO_ANSWER_OPEN
 from crucible_worker.evaluators.base import Evaluator
-from crucible_worker.grading.base import Grade, GraderType
-from crucible_worker.grading.excerpt import MAX_EXTRACTED_CHARS
-from crucible_worker.grading.parts import GradingParts
+from crucible_worker.grading.base import MAX_EXTRACTED_CHARS, Grade, GraderType
+from crucible_worker.grading.registry import GradingParts
 from tests.tables import rows
 from tests.unit.evaluators.doubles import Double, Sampling, Training, context
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from crucible_bridge.errors import InvalidField
 from crucible_worker.evaluators.cleaning import NO_CLEANING, Cleaning, Uncleanable
-from crucible_worker.grading.direct import MAX_INLINE_CHARS, MAX_TEXT_BYTES
+from crucible_worker.grading.base import MAX_INLINE_CHARS, MAX_TEXT_BYTES
 from tests.tables import rows
 
 

@@ -27,9 +27,9 @@ from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.base import SampleContext
 from crucible_worker.evaluators.comparison import MAX_CRITERION_CHARS, Comparison
 from crucible_worker.evaluators.judging import judgement, question
-from crucible_worker.grading.direct import MAX_TEXT_BYTES
-from crucible_worker.grading.judge.asking import MAX_JUDGED_CHARS
-from crucible_worker.grading.judge.options import MAX_JUDGE_TOKENS
+from crucible_worker.grading.base import MAX_TEXT_BYTES
+from crucible_worker.grading.judge.grader import MAX_JUDGE_TOKENS
+from crucible_worker.grading.judge.rubric import MAX_JUDGED_CHARS
 from tests.tables import rows
 from tests.unit.evaluators.doubles import Double, Letters, Sampling
 

@@ -29,7 +29,7 @@ from crucible_worker.evaluators.guarded import GuardedEvaluator
 from crucible_worker.evaluators.parts import EvaluatorParts
 from crucible_worker.evaluators.rl_test_set import RLTestSet
 from crucible_worker.grading import registry as graders
-from crucible_worker.grading.parts import GradingParts
+from crucible_worker.grading.registry import GradingParts
 from crucible_worker.testing import ScriptedModel
 from tests.distributions import lay_out_packages_of_before
 from tests.unit.evaluators.doubles import Double, Sampling, context

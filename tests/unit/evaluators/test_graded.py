@@ -29,7 +29,7 @@ from crucible_worker.evaluators.graded import (
     problem_of_grade,
 )
 from crucible_worker.grading.base import Grade
-from crucible_worker.grading.parts import NO_GRADING_PARTS
+from crucible_worker.grading.registry import NO_GRADING_PARTS
 from crucible_worker.testing import ScriptedModel
 from tests.tables import rows
 from tests.unit.evaluators.doubles import Double

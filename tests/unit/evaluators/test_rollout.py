@@ -20,7 +20,7 @@ from crucible_bridge.types import (
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.graded import JUDGE
 from crucible_worker.evaluators.rollout import RolloutEvaluator
-from crucible_worker.grading.direct import MAX_TEXT_BYTES
+from crucible_worker.grading.base import MAX_TEXT_BYTES
 from tests.unit.evaluators.doubles import Double, Sampling, Training, context
 
 SAMPLE = Sample(id="a", input="12+34=", targets=("46",))

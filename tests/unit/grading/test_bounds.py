@@ -11,18 +11,17 @@ from hypothesis import strategies as st
 
 from crucible_bridge.types import Verdict
 from crucible_worker.grading import numbers, registry
-from crucible_worker.grading.base import Grade
-from crucible_worker.grading.direct import (
+from crucible_worker.grading.base import (
     MAX_INLINE_CHARS,
     MAX_SMALL_CHARS,
     MAX_TARGETS,
     MAX_TEXT_BYTES,
     TOO_LONG,
     DirectGrader,
+    Grade,
     right,
 )
-from crucible_worker.grading.normalize import MAX_COMBINING_MARKS
-from crucible_worker.grading.tokens import tokens_of
+from crucible_worker.grading.text import MAX_COMBINING_MARKS, tokens_of
 from tests.tables import rows
 
 _LENIENT = {"nfkc": True, "fold_case": True}

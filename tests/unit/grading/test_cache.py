@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from crucible_worker.grading.cache import Cache
+from crucible_worker.grading.base import Cache
 
 
 def test_what_was_used_last_is_kept():

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from crucible_bridge.types import Verdict
 from crucible_worker.grading.base import with_labels
 from crucible_worker.grading.choice import ChoiceGrader, choices_that_are
-from crucible_worker.grading.numeric import Numeric
+from crucible_worker.grading.numbers import Numeric
 from tests.tables import rows
 
 BLOOD = ("B", "A", "O", "AB")

@@ -11,7 +11,7 @@ import pytest
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.types import Verdict
-from crucible_worker.grading import entry_points, registry
+from crucible_worker.grading import custom, registry
 from crucible_worker.grading.base import Grade
 from tests.distributions import lay_out
 
@@ -45,16 +45,16 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     monkeypatch.syspath_prepend(tmp_path)
 
     def distribution(module: str, source: str, **points: str) -> None:
-        lay_out(tmp_path, module, textwrap.dedent(source), entry_points.GROUP, points)
+        lay_out(tmp_path, module, textwrap.dedent(source), custom.GROUP, points)
         importlib.invalidate_caches()
         monkeypatch.delitem(sys.modules, module, raising=False)
 
     return distribution
 
 
-def _create(name: str, **options: object) -> entry_points.GuardedGrader:
+def _create(name: str, **options: object) -> custom.GuardedGrader:
     made = registry.create(name, options, name_field="grader", options_field="options")
-    assert isinstance(made, entry_points.GuardedGrader)
+    assert isinstance(made, custom.GuardedGrader)
     return made
 
 
@@ -71,7 +71,7 @@ async def test_an_installed_grader_is_found_by_its_name(install: Install) -> Non
 
 async def test_the_example_works(install: Install) -> None:
     """The module's docstring shows a whole grader, and that one is found and grades."""
-    shown = inspect.cleandoc(entry_points.__doc__ or "")
+    shown = inspect.cleandoc(custom.__doc__ or "")
     code = "\n".join(line[4:] for line in shown.splitlines() if line.startswith("    ") or not line)
     name, value = next(line for line in code.splitlines() if "my_package:" in line).strip("# ").split(" = ")
     install("my_package", code, **{name: value.strip('"')})
@@ -107,7 +107,7 @@ def test_ours_cannot_be_replaced(install: Install) -> None:
 
     made = registry.create("exact_match", {}, name_field="grader", options_field="options")
 
-    assert not isinstance(made, entry_points.GuardedGrader)
+    assert not isinstance(made, custom.GuardedGrader)
     with pytest.raises(InvalidField) as caught:
         _create("bleurt")
     assert caught.value.message.count("exact_match") == 1

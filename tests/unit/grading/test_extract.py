@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from crucible_worker.grading import extract as extraction
 from crucible_worker.grading import phrase
-from crucible_worker.grading.boxes import MAX_BRACES
-from crucible_worker.grading.direct import MAX_TEXT_BYTES
+from crucible_worker.grading.base import MAX_TEXT_BYTES
+from crucible_worker.grading.enclosed import MAX_BRACES
 from crucible_worker.grading.extract import (
     MAX_STEPS_PER_CHARACTER,
     MAX_TAIL_CHARS,

@@ -1,6 +1,6 @@
 """How lists are read, at their bounds; what equals what is in the cases of `exact_match`."""
 
-from crucible_worker.grading.listed import MAX_DEPTH, MAX_TOKENS, read_list
+from crucible_worker.grading.text import MAX_DEPTH, MAX_TOKENS, read_list
 
 
 def test_what_is_read_of_a_list():

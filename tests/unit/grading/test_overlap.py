@@ -13,8 +13,8 @@ from rouge_score import rouge_scorer
 
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.types import Verdict
-from crucible_worker.grading import overlap, registry
-from crucible_worker.grading.overlap import F1, MAX_BLEU_CHARS, MAX_ROUGE_CELLS, Bleu, Rouge
+from crucible_worker.grading import registry, text
+from crucible_worker.grading.text import F1, MAX_BLEU_CHARS, MAX_ROUGE_CELLS, Bleu, Rouge
 
 WORDS = (
     "the",
@@ -120,7 +120,7 @@ def test_bleu_keeps_no_texts() -> None:
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch, name: str, module: str, package: str) -> None:
     """Without the extra the grader cannot be made, and the error says what to install; the others can."""
     find = importlib.util.find_spec
-    monkeypatch.setattr(overlap.importlib.util, "find_spec", lambda asked: None if asked == module else find(asked))
+    monkeypatch.setattr(text.importlib.util, "find_spec", lambda asked: None if asked == module else find(asked))
 
     with pytest.raises(
         FailedPrecondition, match=rf"{package} is not installed: pip install 'crucible-bridge\[text\]'"

@@ -26,11 +26,9 @@ from crucible_bridge.types import (
     Verdict,
 )
 from crucible_worker.grading import format
-from crucible_worker.grading.base import Grade
+from crucible_worker.grading.base import MAX_EXTRACTED_CHARS, MAX_TEXT_BYTES, Grade
 from crucible_worker.grading.choice import MAX_CHOICES, MAX_MENTIONS
-from crucible_worker.grading.direct import MAX_TEXT_BYTES
-from crucible_worker.grading.excerpt import MAX_EXTRACTED_CHARS
-from crucible_worker.grading.json_document import MAX_STEPS
+from crucible_worker.grading.json_schema import MAX_STEPS
 from crucible_worker.grading.registry import create
 from crucible_worker.grading.scorers import score, scorer_of
 from crucible_worker.grading.text import ExactMatch

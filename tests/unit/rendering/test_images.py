@@ -10,8 +10,7 @@ import pytest
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import ChatMessage, Conversation, ImageAssetChunk, ImageChunk, Sample, TokensChunk, ToolCall
 from crucible_worker.rendering import render_supervised
-from crucible_worker.rendering.images import images_of, input_of, weights_of
-from crucible_worker.rendering.prompts import render_question
+from crucible_worker.rendering.prompts import images_of, input_of, render_question, weights_of
 from tests import needs
 from tests.unit.rendering.tokenizers_made import HeldTokenizer, byte_tokenizer, inputs_of
 

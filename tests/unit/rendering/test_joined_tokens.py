@@ -13,8 +13,8 @@ import numpy as np
 from crucible_bridge.types import ChatMessage, Sample
 from crucible_worker.rendering import render_supervised
 from crucible_worker.rendering.choices import ChoiceForm, render_choices
-from crucible_worker.rendering.prompted import Prompted
-from crucible_worker.rendering.whole import render_behind
+from crucible_worker.rendering.prompts import Prompted
+from crucible_worker.rendering.supervised import render_behind
 from tests import needs
 from tests.tables import rows
 from tests.unit.rendering.tokenizers_made import HeldTokenizer

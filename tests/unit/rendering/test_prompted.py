@@ -10,9 +10,8 @@ from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.types import Conversation, Sample, SamplingParams
 from crucible_worker.rendering import ask, render_supervised
 from crucible_worker.rendering.choices import ChoiceForm, render_choices
-from crucible_worker.rendering.prompted import Prompted, joined, plain_text, stops_of
-from crucible_worker.rendering.prompts import render_question
-from crucible_worker.rendering.whole import render_behind
+from crucible_worker.rendering.prompts import Prompted, joined, plain_text, render_question, stops_of
+from crucible_worker.rendering.supervised import render_behind
 from tests.tables import rows
 from tests.unit.rendering.test_asking import WordyModel
 from tests.unit.rendering.test_rendering import BOS, EOS, CharacterTokenizer, conversation, counted

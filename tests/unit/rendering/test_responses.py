@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crucible_bridge.types import RawResponse, Termination
-from crucible_worker.rendering.responses import MAX_CALL_CHARS, parse_text
-from crucible_worker.rendering.stops import Stops
+from crucible_worker.rendering.answers import MAX_CALL_CHARS, Stops, parse_text
 
 STOPS = Stops(texts=("<|im_end|>",), end="<|endoftext|>")
 PIECES = (

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crucible_bridge.types import ChatMessage, Conversation, Datum, Sample
-from crucible_worker.rendering.jinja_work import rendered
-from crucible_worker.rendering.templates import MAX_PROMPT_CHARS, BadTemplate, columns_of, fill, is_jinja
+from crucible_worker.rendering.templates import MAX_PROMPT_CHARS, BadTemplate, columns_of, fill, is_jinja, rendered
 from tests.tables import rows
 
 ROW = Sample(

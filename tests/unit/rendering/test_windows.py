@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crucible_bridge.types import Datum, ModelInput
-from crucible_worker.rendering.windows import windows_of
+from crucible_worker.rendering.supervised import windows_of
 from tests.tables import rows
 
 BEGIN = 99

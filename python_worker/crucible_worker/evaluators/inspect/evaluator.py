@@ -43,7 +43,7 @@ from crucible_worker.evaluators.inspect.answers import MODEL, TaskResponder
 from crucible_worker.evaluators.inspect.found import not_run, outcome_of, task_metrics
 from crucible_worker.evaluators.inspect.logs import LogKeeper
 from crucible_worker.evaluators.inspect.process import run_in_process
-from crucible_worker.grading.judge.options import DEFAULT_JUDGE_TOKENS, JudgeRenderer, JudgeTokens, judge_of
+from crucible_worker.grading.judge.grader import DEFAULT_JUDGE_TOKENS, JudgeRenderer, JudgeTokens, judge_of
 from crucible_worker.rendering import RendererName
 
 __all__ = ["MAX_CHOICES", "MAX_CONNECTIONS", "MAX_EPOCHS", "MAX_LIMIT", "MAX_SEED", "Inspect"]

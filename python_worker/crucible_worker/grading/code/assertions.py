@@ -1,4 +1,4 @@
-"""What assertions need of a program: calls with known values, or tests that must be run.
+"""What assertions need: calls with known values, or tests that must be run, with the names that they lack.
 
 `assert f(1) == 2` needs no test to be run: the call is made, and its result is compared with 2 outside the program's
 sandbox. The same is true of tests like HumanEval's, if `check(candidate)` contains only such lines. All other tests run
@@ -10,14 +10,102 @@ from __future__ import annotations
 import ast
 import builtins
 import dataclasses
+import re
 import symtable
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from crucible_worker.grading.code.inside.values import NotPlain, encode
-from crucible_worker.grading.code.missing_helpers import helpers_of
+from crucible_worker.grading.code.inside.wire import NotPlain, encode
 
-__all__ = ["AssertedCall", "BadTests", "Plain", "Proxied", "read_assertions", "with_body"]
+__all__ = ["AssertedCall", "BadTests", "Plain", "Proxied", "helpers_of", "read_assertions", "with_body", "with_modules"]
+
+
+# Names that tests use, and should define themselves but do not.
+#
+# `assert f(3) == slow(3)`: what an assertion calls on its left side belongs to the program, and `slow` can only be a
+# helper that the tests lack. A name is a helper's if it occurs only in values that results are compared with: in right
+# sides of assertions, and in what only those use. Every other name is the program's, which then fails.
+
+_MAX_STEPS = 8  # from an assertion back to the name, by assignments and functions
+
+
+def helpers_of(tests: ast.Module, taken: frozenset[str]) -> frozenset[str]:
+    """The helpers among names that tests take from the program.
+
+    Args:
+        tests: the tests.
+        taken: names that they use and do not define.
+    """
+    nodes = list(ast.walk(tests))
+    bound = _bindings(nodes)
+    known = _known(nodes, bound)
+    compared: set[int] = set()
+    for node in nodes:
+        match node:
+            case ast.Assert(test=ast.Compare(left=left, comparators=right)) if not _names_in(left) <= known:
+                for part in right:
+                    compared.update(map(id, ast.walk(part)))
+    loads: dict[str, list[int]] = {}
+    for node in nodes:
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
+            loads.setdefault(node.id, []).append(id(node))
+    for _ in range(_MAX_STEPS):
+        found = [name for name in bound if name in loads and compared.issuperset(loads[name])]
+        if not found:
+            break
+        for name in found:
+            for part in bound.pop(name):
+                compared.update(map(id, ast.walk(part)))
+    helpers = frozenset(name for name in taken if name in loads and compared.issuperset(loads[name]))
+    return frozenset() if helpers == taken else helpers
+
+
+def _bindings(nodes: Sequence[ast.AST]) -> dict[str, list[ast.AST]]:
+    """Functions and variables of the tests, with what they are made of."""
+    bound: dict[str, list[ast.AST]] = {}
+    for node in nodes:
+        match node:
+            case ast.Assign(targets=[ast.Name(id=name)], value=value):
+                bound.setdefault(name, []).append(value)
+            case ast.FunctionDef(name=name):
+                bound.setdefault(name, []).append(node)
+            case _:
+                pass
+    return bound
+
+
+def _known(nodes: Sequence[ast.AST], bound: dict[str, list[ast.AST]]) -> set[str]:
+    """Names in which there is nothing of a program: builtins, modules, and variables made of such alone."""
+    known = set(_BUILTINS)
+    stored: dict[str, int] = {}
+    for node in nodes:
+        match node:
+            case ast.Import(names=names) | ast.ImportFrom(names=names):
+                known.update((name.asname or name.name).partition(".")[0] for name in names)
+            case ast.Name(id=name, ctx=ast.Store()):
+                stored[name] = stored.get(name, 0) + 1
+            case _:
+                pass
+    for _ in range(_MAX_STEPS):
+        # Bound by assignments alone, not by loops or the like.
+        found = [
+            name
+            for name, parts in bound.items()
+            if name not in known and stored.get(name) == len(parts) and all(_names_in(part) <= known for part in parts)
+        ]
+        if not found:
+            break
+        known.update(found)
+    return known
+
+
+def _names_in(part: ast.AST) -> set[str]:
+    return set(_loaded(part))
+
+
+def _loaded(part: ast.AST) -> Iterator[str]:
+    return (node.id for node in ast.walk(part) if isinstance(node, ast.Name))
 
 
 _BUILTINS = frozenset(dir(builtins))
@@ -36,7 +124,7 @@ class AssertedCall:
     function: str
     """The name in the program."""
     arguments: Sequence[Any]
-    """The arguments, as `values.encode` writes them."""
+    """The arguments, as `wire.encode` writes them."""
     named: Any
     """The keyword arguments, a dict, likewise."""
     expected: Any
@@ -291,3 +379,50 @@ def _is_stub(definition: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) 
             case _:
                 return False
     return True
+
+
+# Modules of the standard library that tests use, and that only the program imports.
+#
+#     import math                                             the program
+#     assert math.isclose(area(1), math.pi)                   its tests
+#
+# In one process the tests would find the program's `math`. Here they run apart from the program, and import it again.
+# Names from a module count if only right sides of assertions use them: a `gcd` that is called on the left must come
+# from the program. An import under another name is ignored: a program could import a mock by the name of a module.
+
+_IMPORT = re.compile(r"^import[ \t]+([^\n#;]{1,500})", re.MULTILINE)
+_FROM = re.compile(r"^from[ \t]+([\w.]{1,100})[ \t]+import[ \t]+([^\n#;]{1,500})", re.MULTILINE)
+
+
+def with_modules(tests: Proxied, program: str) -> Proxied:
+    """The tests, with imports of names from modules that the program imports. Linear; the program is not run.
+
+    Args:
+        tests: from `read_assertions`.
+        program: Python, or not.
+    """
+    modules = tests.classes.keys() & sys.stdlib_module_names
+    if not modules and not tests.helpers:
+        return tests
+    imports = {name: f"import {name}" for name in _modules(program) if name in modules}
+    imports |= {name: line for name, line in _named(program) if name in tests.helpers}
+    classes = {name: is_class for name, is_class in tests.classes.items() if name not in imports}
+    if not imports or not classes:
+        return tests
+    lines = "\n".join(imports[name] for name in sorted(imports))
+    return dataclasses.replace(
+        tests, sources=(lines, *tests.sources), classes=classes, helpers=tests.helpers - imports.keys()
+    )
+
+
+def _modules(program: str) -> Iterator[str]:
+    for found in _IMPORT.finditer(program):
+        for part in found[1].split(","):
+            yield part.strip().partition(".")[0] if " as " not in part else ""
+
+
+def _named(program: str) -> Iterator[tuple[str, str]]:
+    for found in _FROM.finditer(program):
+        if found[1].partition(".")[0] in sys.stdlib_module_names:
+            for name in (part.strip(" \t\r()") for part in found[2].split(",")):
+                yield name, f"from {found[1]} import {name}"

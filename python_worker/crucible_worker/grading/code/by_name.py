@@ -8,14 +8,12 @@ from typing import Any
 
 from crucible_bridge.types import CodeItem, CodeLimits, OutputComparison, Verdict
 from crucible_worker.declared_options import values_of
-from crucible_worker.grading.base import Grade, Grader
+from crucible_worker.grading.base import Grade, Grader, undecided
 from crucible_worker.grading.code.assertions import BadTests
-from crucible_worker.grading.code.bubblewrap import find_bubblewrap, none_wanted
 from crucible_worker.grading.code.images import CodeImage
 from crucible_worker.grading.code.options import CodeOptions
 from crucible_worker.grading.code.records import compared, read_tests
-from crucible_worker.grading.code.sandbox_slots import SandboxSlots
-from crucible_worker.grading.direct import undecided
+from crucible_worker.grading.code.sandbox import SandboxSlots, find_bubblewrap, none_wanted
 from crucible_worker.grading.fanout.graders import ClusterPlaces, ProgramGrader, programs_on
 
 __all__ = ["Code", "code_of"]

@@ -30,17 +30,15 @@ from crucible_bridge.types import (
     StdioTest,
     Verdict,
 )
-from crucible_worker.grading.cache import Cache
-from crucible_worker.grading.code.assertions import BadTests, Plain, Proxied, read_assertions
+from crucible_worker.grading.base import MAX_TEXT_BYTES, Cache, exceeds
+from crucible_worker.grading.code.assertions import BadTests, Plain, Proxied, read_assertions, with_modules
 from crucible_worker.grading.code.extract import NO_PROGRAM, program_of
 from crucible_worker.grading.code.images import CodeImage
-from crucible_worker.grading.code.input_output import read_call, read_input_output
-from crucible_worker.grading.code.inside.values import SOLUTION
+from crucible_worker.grading.code.inside.wire import SOLUTION
 from crucible_worker.grading.code.judging import CaseResult, Expected, Ready, run_test
-from crucible_worker.grading.code.modules import with_modules
 from crucible_worker.grading.code.reading import check_prefix, read_apart
-from crucible_worker.grading.code.sandbox_slots import SandboxSlot, SandboxSlots
-from crucible_worker.grading.direct import MAX_TEXT_BYTES, exceeds
+from crucible_worker.grading.code.records import read_call, read_input_output
+from crucible_worker.grading.code.sandbox import SandboxSlot, SandboxSlots
 from crucible_worker.metrics.pass_at_k import pass_at_k
 from crucible_worker.util.error_reporter import logged, with_id
 

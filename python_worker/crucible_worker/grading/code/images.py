@@ -11,6 +11,7 @@ from typing import Any
 
 __all__ = ["CodeImage", "read_images"]
 
+
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 

@@ -15,12 +15,9 @@ from typing import Any
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import CodeLimits, StdioTest
 from crucible_worker.grading.code.assertions import AssertedCall, Plain, Proxied
-from crucible_worker.grading.code.compare import equals, equals_json
-from crucible_worker.grading.code.inside.frames import SIZED, most_bytes
-from crucible_worker.grading.code.inside.values import asking
-from crucible_worker.grading.code.output import LINES, difference
-from crucible_worker.grading.code.sandbox import LARGE_BYTES, SandboxChannel, SandboxLimits
-from crucible_worker.grading.code.sandbox_slots import SandboxSlot
+from crucible_worker.grading.code.compare import LINES, difference, equals, equals_json
+from crucible_worker.grading.code.inside.wire import SIZED, asking, most_bytes
+from crucible_worker.grading.code.sandbox import LARGE_BYTES, SandboxChannel, SandboxLimits, SandboxSlot
 from crucible_worker.util.error_reporter import shortages
 
 __all__ = ["CaseResult", "Expected", "run_test"]

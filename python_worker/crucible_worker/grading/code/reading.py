@@ -13,7 +13,7 @@ from typing import Any
 
 from crucible_worker.children.once import Unanswered, answer_once, ask_once, bare_environment
 from crucible_worker.grading.code.assertions import AssertedCall, BadTests, Plain, Proxied, read_assertions, with_body
-from crucible_worker.grading.code.inside.values import NotPlain, decode, encode
+from crucible_worker.grading.code.inside.wire import NotPlain, decode, encode
 
 __all__ = ["READ_SECONDS", "check_prefix", "read_apart"]
 

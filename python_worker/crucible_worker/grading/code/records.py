@@ -4,7 +4,7 @@ r"""Tests as data sets and files write them: text or JSON.
     {"assertions": "assert f(1) == 2"}                          the same
     {"stdin": "2 3\n", "stdout": "5\n"}                           a program's input and output
     {"function": "f", "arguments": [1], "expected": 2}          a call and its value
-    {"inputs": ["2 3\n"], "outputs": ["5\n"]}                   tests in APPS's form, see `input_output`
+    {"inputs": ["2 3\n"], "outputs": ["5\n"]}                   tests in the form of APPS, see below
     {"input_output": "{\"inputs\": ...}"}                        the same, as an object or as JSON in a text
     {"prefix": "def f(x):\n"}                                    no test: what is put before the program
 
@@ -16,14 +16,18 @@ A text that is a JSON object is read as that: a data set's targets are texts, an
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
 import math
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from crucible_bridge.types import Assertions, CallTest, CodeTest, InputOutputTests, OutputComparison, StdioTest
-from crucible_worker.grading.code.assertions import BadTests
-from crucible_worker.grading.code.input_output import KEYS
+from crucible_worker.grading.code.assertions import AssertedCall, BadTests
+from crucible_worker.grading.code.inside.wire import NotPlain, encode
+from crucible_worker.grading.code.judging import Expected
+from crucible_worker.util.parsing import uncollected
 
 _FORMS = (
     "assertions; stdin and stdout; function, arguments and expected; inputs, outputs and fn_name; input_output; "
@@ -33,7 +37,117 @@ _FORMS = (
 
 _COMPARISON = tuple(field.name for field in dataclasses.fields(OutputComparison))
 
-__all__ = ["compared", "read_tests"]
+__all__ = ["KEYS", "compared", "read_call", "read_input_output", "read_tests"]
+
+# Tests in JSON: calls, and the column `input_output` of APPS, TACO and similar data sets.
+#
+#     {"inputs": ["1 2\n", "3 4\n"], "outputs": ["3\n", "7\n"]}                     standard input and output
+#     {"inputs": [["1 2"], ["3 4"]], "outputs": [["3"], ["7"]]}                       the same, in lines
+#     {"fn_name": "add", "inputs": [[1, 2], [3, 4]], "outputs": [3, 7]}               calls and their values
+#     {"fn_name": "add", "inputs": [[1, 2], [3, 4]], "outputs": [[3], [7]]}           the same, in lists of one
+#
+# Data sets write the value of a call alone or as a list of it. If every output is a list of one element, both readings
+# are possible: both are right, as in the test program of APPS. JSON has no dict with integer keys: an argument becomes
+# one if all its keys are integers.
+
+KEYS = frozenset({"inputs", "outputs", "fn_name"})
+"""What such an object has; `fn_name` may be absent or null."""
+
+# An integer that was a key, as JSON writes it; few enough digits for Python to read.
+_INTEGER_KEY = re.compile(r"0|-?[1-9][0-9]{0,17}")
+
+
+def read_call(test: CallTest) -> Expected:
+    """The call of a test.
+
+    Raises:
+        BadTests: its arguments or its value are not JSON, or the arguments are not an array.
+    """
+    try:
+        arguments, value = json.loads(test.arguments_json), json.loads(test.expected_json)
+    except (ValueError, RecursionError) as error:
+        raise BadTests(f"the call of {test.function} is not JSON: {error}") from None
+    if not isinstance(arguments, list):
+        raise BadTests(f"the arguments of {test.function} are not a JSON array")
+    return Expected(call=_call_of(test.function, arguments, value))
+
+
+def _call_of(function: str, arguments: Sequence[Any], value: Any) -> AssertedCall:
+    """A call with JSON values, and its expected value.
+
+    Raises:
+        BadTests: the arguments have too many levels.
+    """
+    try:
+        written = [encode(argument) for argument in arguments]
+    except NotPlain as error:
+        raise BadTests(f"the arguments of {function} cannot be passed: {error}") from None
+    return AssertedCall(function=function, arguments=written, named={"d": []}, expected=value, line=1)
+
+
+def read_input_output(test: InputOutputTests, most: int) -> Sequence[StdioTest | Expected]:
+    """The tests of an object, in its order; at most the first `most`.
+
+    Raises:
+        BadTests: it is not JSON, or has another form; the text says where.
+    """
+    try:
+        with uncollected(len(test.json)):
+            record = json.loads(test.json)
+    except (ValueError, RecursionError) as error:
+        raise BadTests(f"input_output is not JSON: {error}") from None
+    inputs, outputs = _pairs(record)
+    function = record.get("fn_name")
+    if function is None:
+        return [
+            StdioTest(
+                stdin=_text(given, f"inputs[{at}]"), stdout=_text(put, f"outputs[{at}]"), comparison=test.comparison
+            )
+            for at, (given, put) in enumerate(itertools.islice(zip(inputs, outputs), most))
+        ]
+    if not isinstance(function, str) or not function.strip():
+        raise BadTests("input_output has a fn_name that is not a name")
+    or_element = all(isinstance(value, list) and len(value) == 1 for value in outputs)
+    return [
+        Expected(
+            call=_call_of(function, _arguments(given, f"inputs[{at}]"), value), in_solution=True, or_element=or_element
+        )
+        for at, (given, value) in enumerate(itertools.islice(zip(inputs, outputs), most))
+    ]
+
+
+def _pairs(record: Any) -> tuple[Sequence[Any], Sequence[Any]]:
+    if not isinstance(record, dict) or not {"inputs", "outputs"} <= record.keys() <= KEYS:
+        raise BadTests("input_output is not an object of inputs, outputs and, for calls, fn_name")
+    inputs, outputs = record["inputs"], record["outputs"]
+    if not isinstance(inputs, list) or not isinstance(outputs, list):
+        raise BadTests("input_output has inputs or outputs that are not arrays")
+    if len(inputs) != len(outputs):
+        raise BadTests(f"input_output has {len(inputs):,} inputs and {len(outputs):,} outputs")
+    if not inputs:
+        raise BadTests("input_output has no inputs")
+    return inputs, outputs
+
+
+def _text(given: Any, where: str) -> str:
+    """Standard input or output: a text, or its lines."""
+    if isinstance(given, str):
+        return given
+    if isinstance(given, list) and all(isinstance(line, str) for line in given):
+        return "\n".join(given)
+    raise BadTests(f"input_output has {where} that is neither a text nor an array of lines")
+
+
+def _arguments(given: Any, where: str) -> Sequence[Any]:
+    if not isinstance(given, list):
+        raise BadTests(f"input_output has {where} that is not an array of arguments")
+    return [_keyed(argument) if isinstance(argument, dict) else argument for argument in given]
+
+
+def _keyed(argument: Mapping[str, Any]) -> Mapping[Any, Any]:
+    if argument and all(map(_INTEGER_KEY.fullmatch, argument)):
+        return {int(key): value for key, value in argument.items()}
+    return argument
 
 
 def read_tests(records: Iterable[Any]) -> tuple[str, tuple[CodeTest, ...]]:
@@ -46,7 +160,7 @@ def read_tests(records: Iterable[Any]) -> tuple[str, tuple[CodeTest, ...]]:
     for given in records:
         record = (_object(given) or given) if isinstance(given, str) else given
         if isinstance(record, dict) and record.keys() == {"prefix"}:
-            prefix = _text(record, "prefix")
+            prefix = _text_of(record, "prefix")
         else:
             tests.append(_test(record))
     if not tests:
@@ -84,8 +198,8 @@ def _test(record: Any) -> CodeTest:
     comparison = _comparison(record)
     keys = record.keys() - _COMPARISON
     if "stdout" in keys and keys <= {"stdin", "stdout"}:
-        stdin = _text(record, "stdin") if "stdin" in keys else ""
-        return StdioTest(stdin=stdin, stdout=_text(record, "stdout"), comparison=comparison)
+        stdin = _text_of(record, "stdin") if "stdin" in keys else ""
+        return StdioTest(stdin=stdin, stdout=_text_of(record, "stdout"), comparison=comparison)
     if {"inputs", "outputs"} <= keys <= KEYS:
         return InputOutputTests(
             json=json.dumps({key: record[key] for key in record if key in keys}), comparison=comparison
@@ -95,11 +209,11 @@ def _test(record: Any) -> CodeTest:
         return InputOutputTests(json=given if isinstance(given, str) else json.dumps(given), comparison=comparison)
     keys = record.keys()
     if keys == {"assertions"}:
-        return _test(_text(record, "assertions"))
+        return _test(_text_of(record, "assertions"))
     if {"function", "expected"} <= keys <= {"function", "arguments", "expected"}:
         arguments, expected = record.get("arguments", []), record["expected"]
         return CallTest(
-            function=_text(record, "function"),
+            function=_text_of(record, "function"),
             arguments_json=json.dumps(arguments),
             expected_json=json.dumps(expected),
         )
@@ -117,7 +231,7 @@ def _comparison(record: Mapping[str, Any]) -> OutputComparison:
     return OutputComparison(**given)
 
 
-def _text(record: Mapping[str, Any], key: str) -> str:
+def _text_of(record: Mapping[str, Any], key: str) -> str:
     value = record[key]
     if not isinstance(value, str):
         raise BadTests(f"a test has the {key} {value!r:.60}, must be text")

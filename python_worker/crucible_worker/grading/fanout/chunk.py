@@ -7,6 +7,8 @@ reply is plain data of declared types, so a worker unpickles nothing.
 from __future__ import annotations
 
 import dataclasses
+import functools
+import importlib.metadata
 import operator
 import pickle
 from collections.abc import Sequence
@@ -18,8 +20,28 @@ from crucible_bridge.errors import BridgeError
 from crucible_bridge.types import CodeItem, CodeLimits, Grade, GradeItem, MathPolicy, Problem, ScoreOptions, Verdict
 from crucible_worker.children.messages import decoded, encoded, error_from_map, error_to_map
 from crucible_worker.grading.code.images import CodeImage
+from crucible_worker.grading.math.grader import POLICY_VERSION
 
-__all__ = ["ChunkOrder", "Item", "Kind", "ProgramRules", "Rules", "grades_of", "order_from", "refusal", "reply", "sent"]
+__all__ = [
+    "ChunkOrder",
+    "Item",
+    "Kind",
+    "ProgramRules",
+    "Rules",
+    "grades_of",
+    "order_from",
+    "refusal",
+    "release",
+    "reply",
+    "sent",
+]
+
+
+@functools.cache
+def release() -> str:
+    """The version of the distribution, and that of the math grader's rules: verdicts are equal where releases are."""
+    return f"{importlib.metadata.version('crucible-bridge')} (rules of mathematics {POLICY_VERSION})"
+
 
 Kind: TypeAlias = Literal["math", "text", "code"]
 """What is graded."""

@@ -10,9 +10,8 @@ from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import CodeGrades, CodeItem, CodeLimits, Grade, GradeCodeRequest, GradeItem, MathPolicy
 from crucible_worker.grading import base
-from crucible_worker.grading.code.has_images import HasImages
 from crucible_worker.grading.code.images import CodeImage
-from crucible_worker.grading.code.sandbox_slots import SandboxSlots
+from crucible_worker.grading.code.sandbox import HasImages, SandboxSlots
 from crucible_worker.grading.fanout.chunk import ProgramRules
 from crucible_worker.grading.fanout.fanout import Fanout
 from crucible_worker.grading.math.grader import Labelled, MathGrader, graded_alone

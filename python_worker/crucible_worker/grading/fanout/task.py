@@ -15,9 +15,9 @@ from crucible_bridge.errors import BridgeError, FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import CodeItem, Grade, GradeCodeRequest, GradeItem, MathPolicy, ScoreOptions
 from crucible_worker.grading.code.images import CodeImage
-from crucible_worker.grading.code.sandbox_slots import SandboxSlots
+from crucible_worker.grading.code.sandbox import SandboxSlots
 from crucible_worker.grading.fanout.chunk import ChunkOrder, ProgramRules, order_from, refusal, reply
-from crucible_worker.grading.fanout.release import release as release_here
+from crucible_worker.grading.fanout.chunk import release as release_here
 from crucible_worker.grading.math.grader import MathGrader
 from crucible_worker.grading.pool import MIN_CHILDREN, GradingPool
 from crucible_worker.grading.scorers import score

@@ -7,8 +7,8 @@ import string
 from collections.abc import Iterator, Mapping, Sequence
 
 from crucible_bridge.types import Grade, GradeItem, Verdict
+from crucible_worker.grading.base import exceeds
 from crucible_worker.grading.choice import choices_that_are, names_of
-from crucible_worker.grading.direct import exceeds
 
 __all__ = ["ChoiceQuestion"]
 

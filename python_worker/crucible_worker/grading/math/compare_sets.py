@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import Literal
 
-from crucible_worker.grading.direct import TOO_LONG
+from crucible_worker.grading.base import TOO_LONG
 from crucible_worker.grading.math.approximate import approximate
 from crucible_worker.grading.math.conditions import at_points
 from crucible_worker.grading.math.matching import match

@@ -12,8 +12,8 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 
 from crucible_bridge.types import MathPolicy, Verdict
-from crucible_worker.grading.conjunctions import with_conjunctions
-from crucible_worker.grading.direct import MAX_TEXT_BYTES, TOO_LONG
+from crucible_worker.grading.base import MAX_TEXT_BYTES, TOO_LONG
+from crucible_worker.grading.joined import with_conjunctions
 from crucible_worker.grading.math.capitals import apart
 from crucible_worker.grading.math.chemistry import compare_formulas, has_number_inside, other_capitals
 from crucible_worker.grading.math.chinese import in_english

@@ -19,9 +19,8 @@ from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Grade, GradeItem, MathPolicy, Problem, Verdict, bounds
 from crucible_worker.declared_options import Flat
 from crucible_worker.grading import base
-from crucible_worker.grading.cache import Cache
+from crucible_worker.grading.base import MAX_INLINE_CHARS, MAX_TEXT_BYTES, Cache, blank_target, exceeds
 from crucible_worker.grading.children import MEMORY_BYTES, ChildResult
-from crucible_worker.grading.direct import MAX_INLINE_CHARS, MAX_TEXT_BYTES, blank_target, exceeds
 from crucible_worker.grading.extract import extract, spoken
 from crucible_worker.grading.math import chosen, literal
 from crucible_worker.grading.math.judging import Judgement, Question, give_up, judge, prove, search, whole_of

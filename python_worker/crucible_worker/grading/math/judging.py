@@ -12,10 +12,8 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from crucible_bridge.types import MathPolicy, Verdict
-from crucible_worker.grading.boxes import has_box
+from crucible_worker.grading.enclosed import has_box, json_answer, last_tagged, may_hold_tag
 from crucible_worker.grading.extract import extract, spoken
-from crucible_worker.grading.json_answer import json_answer
-from crucible_worker.grading.tagged import last_tagged, may_hold_tag
 
 if TYPE_CHECKING:
     from crucible_worker.grading.math.decide import Decision

@@ -6,13 +6,12 @@ import functools
 import itertools
 import re
 
-from crucible_worker.grading import boxes
+from crucible_worker.grading import enclosed as enclosed_answers
+from crucible_worker.grading.enclosed import json_answer, without_retracted
 from crucible_worker.grading.extract import Extraction, extract
-from crucible_worker.grading.json_answer import json_answer
 from crucible_worker.grading.math.units import is_unit
 from crucible_worker.grading.numbers import last_numerals
-from crucible_worker.grading.rejection import is_retracted, rejected
-from crucible_worker.grading.retraction import without_retracted
+from crucible_worker.grading.qualification import is_retracted, rejected
 
 __all__ = ["as_list", "boxed", "choice", "enclosed", "has_words", "last_amount", "marked", "with_decimal_point"]
 
@@ -51,7 +50,7 @@ def boxed(text: str) -> str | None:
         return None
     if is_retracted(text):
         text = without_retracted(text).text
-    return boxes.boxed(text)[0]
+    return enclosed_answers.boxed(text)[0]
 
 
 def enclosed(text: str) -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from crucible_worker.grading.direct import MAX_SMALL_CHARS, TOO_LONG
+from crucible_worker.grading.base import MAX_SMALL_CHARS, TOO_LONG
 from crucible_worker.grading.math.canonical import rational_or_none
 from crucible_worker.grading.math.ellipses import DOTS
 from crucible_worker.grading.math.evaluate_points import MAX_SYMBOLS

@@ -6,15 +6,15 @@ from pathlib import Path
 import pytest
 
 from crucible_bridge.errors import FailedPrecondition
-from crucible_worker.grading.code import bubblewrap
-from crucible_worker.grading.code.bubblewrap import NOBODY, Isolation, advice, find_bubblewrap, sources
+from crucible_worker.grading.code import sandbox
+from crucible_worker.grading.code.sandbox import NOBODY, Isolation, advice, find_bubblewrap, sources
 
 
 def wall(monkeypatch: pytest.MonkeyPatch, *, user: int, may_mount: bool) -> Isolation:
     """As a process of that user, with or without the right to mount, would build it."""
-    monkeypatch.setattr(bubblewrap, "find_bubblewrap", lambda: "/usr/bin/bwrap")
+    monkeypatch.setattr(sandbox, "find_bubblewrap", lambda: "/usr/bin/bwrap")
     monkeypatch.setattr(os, "geteuid", lambda: user)
-    monkeypatch.setattr(bubblewrap, "_may_mount", lambda: may_mount)
+    monkeypatch.setattr(sandbox, "_may_mount", lambda: may_mount)
     return Isolation.of_this_process()
 
 

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from crucible_worker.grading.code.inside.frames import pack
+from crucible_worker.grading.code.inside.wire import pack
 from crucible_worker.grading.code.sandbox import SandboxChannel
 
 MESSAGES = 20

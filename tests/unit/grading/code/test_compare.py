@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crucible_worker.grading.code.compare import equals, equals_json
-from crucible_worker.grading.code.inside.values import encode
+from crucible_worker.grading.code.inside.wire import encode
 from tests.tables import rows
 
 LITERALS = st.one_of(

@@ -7,8 +7,8 @@ import pytest
 
 from crucible_bridge.types import InputOutputTests, OutputComparison, StdioTest
 from crucible_worker.grading.code.assertions import BadTests
-from crucible_worker.grading.code.input_output import read_input_output
 from crucible_worker.grading.code.judging import Expected
+from crucible_worker.grading.code.records import read_input_output
 from tests.tables import rows
 
 CLOSE = OutputComparison(relative_tolerance=1e-6)

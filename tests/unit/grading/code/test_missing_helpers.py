@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from crucible_worker.grading.code.assertions import Proxied, read_assertions
-from crucible_worker.grading.code.missing_helpers import helpers_of
+from crucible_worker.grading.code.assertions import Proxied, helpers_of, read_assertions
 from tests.tables import rows
 
 THEIRS = {

@@ -1,7 +1,7 @@
 """How what a program writes is compared with what it should write."""
 
 from crucible_bridge.types import OutputComparison
-from crucible_worker.grading.code.output import MAX_NUMBER_CHARS, MAX_NUMBER_EXPONENT, difference
+from crucible_worker.grading.code.compare import MAX_NUMBER_CHARS, MAX_NUMBER_EXPONENT, difference
 from tests.tables import rows
 
 ABSOLUTE = OutputComparison(absolute_tolerance=0.001)

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crucible_worker.grading.code.inside.values import ITEM_TYPES, MAX_DEPTH, NotPlain, decode, encode
+from crucible_worker.grading.code.inside.wire import ITEM_TYPES, MAX_DEPTH, NotPlain, decode, encode
 from tests.tables import rows
 
 SCALARS = st.one_of(

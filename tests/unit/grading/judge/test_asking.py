@@ -22,7 +22,7 @@ from crucible_bridge.types import (
     Verdict,
 )
 from crucible_worker.backends.base import Model
-from crucible_worker.grading.judge.asking import MAX_JUDGED_CHARS, Judge, Rubric
+from crucible_worker.grading.judge.rubric import MAX_JUDGED_CHARS, Judge, Rubric
 from crucible_worker.testing import ScriptedModel
 from tests.tables import rows
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from crucible_worker.grading.judge.content import says_nothing
+from crucible_worker.grading.judge.texts import says_nothing
 from tests.tables import rows
 from tests.unit.grading.judge.gullible import CASES, injections
 

@@ -7,7 +7,7 @@ import unicodedata
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crucible_worker.grading.judge.fence import MARK_CHARS, Fence, digest_mark, readable
+from crucible_worker.grading.judge.texts import MARK_CHARS, Fence, digest_mark, readable
 from tests.tables import rows
 
 

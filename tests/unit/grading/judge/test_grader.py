@@ -13,7 +13,7 @@ from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.types import ChatMessage, Conversation, OpenAIModel, Verdict
 from crucible_worker.grading import registry
 from crucible_worker.grading.base import AsksJudge, Grade
-from crucible_worker.grading.judge.options import MAX_JUDGE_TOKENS
+from crucible_worker.grading.judge.grader import MAX_JUDGE_TOKENS
 from crucible_worker.grading.judge.rubric import MAX_CRITERIA
 from crucible_worker.testing import ScriptedModel
 from tests.tables import rows

@@ -9,10 +9,9 @@ import pytest
 from crucible_bridge.types import RubricCriterion, RubricItem, SamplingParams
 from crucible_worker.evaluators.judging import judgement
 from crucible_worker.evaluators.judging import question as comparison_question
-from crucible_worker.grading.judge import fence as fences
-from crucible_worker.grading.judge.asking import Judge, Rubric
-from crucible_worker.grading.judge.fence import Fence, digest_mark
-from crucible_worker.grading.judge.rubric import question, scores_of
+from crucible_worker.grading.judge import texts as fences
+from crucible_worker.grading.judge.rubric import Judge, Rubric, question, scores_of
+from crucible_worker.grading.judge.texts import Fence, digest_mark
 from crucible_worker.testing import ScriptedModel
 from tests.tables import rows
 from tests.unit.grading.judge.gullible import CANARY, HONEST, Gullible, injections, obeys

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from crucible_worker.grading.judge.fence import digest_mark, readable
+from crucible_worker.grading.judge.texts import digest_mark, readable
 from tests import needs
 from tests.tables import rows
 from tests.unit.grading.judge.gullible import injections

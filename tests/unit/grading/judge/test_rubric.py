@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crucible_bridge.types import CriterionScore, RubricCriterion
-from crucible_worker.grading.judge.fence import Fence
 from crucible_worker.grading.judge.rubric import (
     MAX_JUDGEMENT_CHARS,
     MAX_REASON_CHARS,
@@ -23,6 +22,7 @@ from crucible_worker.grading.judge.rubric import (
     share,
     weighted,
 )
+from crucible_worker.grading.judge.texts import Fence
 from tests.tables import rows
 
 CRITERIA = (

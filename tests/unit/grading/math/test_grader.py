@@ -13,8 +13,8 @@ import pytest
 from crucible_bridge.errors import FailedPrecondition, Unavailable
 from crucible_bridge.types import Grade, GradeItem, MathPolicy, Verdict
 from crucible_worker.declared_options import schema_of
+from crucible_worker.grading.base import MAX_INLINE_CHARS, MAX_TEXT_BYTES
 from crucible_worker.grading.children import ChildResult
-from crucible_worker.grading.direct import MAX_INLINE_CHARS, MAX_TEXT_BYTES
 from crucible_worker.grading.fanout.graders import math_grader_of
 from crucible_worker.grading.math import literal
 from crucible_worker.grading.math.grader import _ITEMS_A_PASS, _ITEMS_A_TURN, MAX_TARGETS, MathGrader, MathOptions

@@ -9,9 +9,8 @@ from crucible_worker.evaluators.cleaning import Cleaning
 from crucible_worker.grading.choice import ChoiceGrader
 from crucible_worker.grading.extract import extract, spoken
 from crucible_worker.grading.math.judging import Question, judge, whole_of
-from crucible_worker.grading.numeric import Numeric
-from crucible_worker.grading.overlap import F1
-from crucible_worker.grading.text import ExactMatch
+from crucible_worker.grading.numbers import Numeric
+from crucible_worker.grading.text import F1, ExactMatch
 from tests.tables import rows
 
 ONE_NUMBER = ("tags", "json", "markers", "choices", "languages")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from crucible_bridge.types import MathPolicy, Verdict
-from crucible_worker.grading.direct import MAX_SMALL_CHARS, TOO_LONG
+from crucible_worker.grading.base import MAX_SMALL_CHARS, TOO_LONG
 from crucible_worker.grading.math.compare_sets import MAX_BOUNDS
 from crucible_worker.grading.math.cursor import MAX_DEPTH
 from crucible_worker.grading.math.decide import Decision, decide, settle

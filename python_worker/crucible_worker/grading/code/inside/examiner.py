@@ -8,6 +8,7 @@ themselves use as a class gives an `Instance`, which has only methods, and these
 from __future__ import annotations
 
 import array
+import ast
 import collections
 import itertools
 import random
@@ -16,10 +17,10 @@ import sys
 import threading
 import types
 import weakref
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
-from crucible_worker.grading.code.inside import errors, frames, kinds, nodes, rehearsal, values
+from crucible_worker.grading.code.inside import rewriting, wire
 from crucible_worker.grading.code.inside.objects import (
     Failed,
     Function,
@@ -32,7 +33,122 @@ from crucible_worker.grading.code.inside.objects import (
     program_class,
 )
 
-__all__ = ["examine"]
+__all__ = ["examine", "rehearse"]
+
+# Runs tests without any program: do they end by themselves?
+#
+# Everything that they take from the program is unknown, and so are the results. A loop over an unknown value ends at
+# once. Tests that use very many unknown values, and so may be waiting for one, are ended.
+
+_MAX_USES = 10_000
+
+
+class _Enough(BaseException):
+    """The limit of uses of unknown values is reached."""
+
+
+class _Unknown:
+    """An unknown value; every operation on it gives another unknown value."""
+
+    __slots__ = ("_uses",)
+
+    def __init__(self) -> None:
+        self._uses = 0
+
+    def _used(self, *arguments: object, **named: object) -> Any:
+        self._uses += 1
+        if self._uses > _MAX_USES:
+            raise _Enough
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self._used()
+
+    def __bool__(self) -> bool:
+        return bool(self._used() is self)
+
+    def __contains__(self, item: object) -> bool:
+        return bool(self)
+
+    def __len__(self) -> int:
+        self._used()
+        return 0
+
+    def __iter__(self) -> Any:
+        self._used()
+        return iter(())
+
+    def __next__(self) -> NoReturn:
+        self._used()
+        raise StopIteration
+
+    def __int__(self) -> int:
+        self._used()
+        return 0
+
+    def __float__(self) -> float:
+        self._used()
+        return 0.0
+
+    def __str__(self) -> str:
+        self._used()
+        return ""
+
+    def __exit__(self, *arguments: object) -> None:
+        self._used()
+
+    __index__ = __hash__ = __int__
+    __repr__ = __str__
+
+
+for _name in (
+    *("eq", "ne", "lt", "le", "gt", "ge", "getitem", "setitem", "delitem", "call", "enter", "neg", "pos", "abs"),
+    *("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "floordiv", "rfloordiv", "mod", "rmod"),
+    *("pow", "rpow", "divmod", "rdivmod", "and", "rand", "or", "ror", "xor", "rxor", "lshift", "rlshift", "rshift"),
+    *("rrshift", "invert", "round", "mro_entries"),
+):
+    setattr(_Unknown, f"__{_name}__", _Unknown._used)
+
+
+def rehearse(sources: Iterable[str], names: Iterable[str], module: types.ModuleType) -> str:
+    """Run tests without a program.
+
+    Args:
+        sources: the tests.
+        names: the names that they take from the program.
+        module: the module in which they run.
+
+    Returns:
+        The name of the exception that ended them; empty if they ran to their end. An exception that another program
+        might not have caused ends only its statement.
+    """
+    for name in names:
+        setattr(module, name, _Unknown())
+    for source in sources:
+        tree = ast.parse(source, "<tests>")
+        for node in ast.walk(tree):
+            for field in ("body", "orelse", "finalbody"):
+                if isinstance(block := getattr(node, field, None), list):
+                    block[:] = [_evaluated(statement) for statement in block]
+        for statement in tree.body:
+            code = compile(ast.Module(body=[statement], type_ignores=[]), "<tests>", "exec")
+            try:
+                exec(code, module.__dict__)
+            except (_Enough, MemoryError) as error:
+                return type(error).__name__
+            except BaseException:
+                continue
+    return ""
+
+
+def _evaluated(statement: ast.stmt) -> ast.stmt:
+    """Compute an assertion without letting it fail."""
+    if isinstance(statement, ast.Assert):
+        return ast.copy_location(ast.Expr(value=statement.test), statement)
+    return statement
+
 
 _MAX_MESSAGE_CHARS = 300
 _MAX_ITEMS = 100_000  # items of an iterator that the tests pass
@@ -42,21 +158,25 @@ _MAX_AT_ONCE = 1024
 
 def examine(channel: socket.socket) -> None:
     """Run tests, and report how they ended."""
-    order = frames.receive(channel)
-    guards = errors.Guards(order["names"])
+    order = wire.receive(channel)
+    guards = rewriting.Guards(order["names"])
     module = types.ModuleType("tests")
     sys.modules["tests"] = module
     random.seed(0)  # the same program, the same grade
     if order["rehearse"]:
-        ended = rehearsal.rehearse(order["sources"], order["names"], module)
-        frames.send(channel, {"nonce": order["nonce"], "failed": ended})
+        ended = rehearse(order["sources"], order["names"], module)
+        wire.send(channel, {"nonce": order["nonce"], "failed": ended})
         return
     caller = _ProgramCaller(channel, order["nonce"], guards, module, frozenset(order["helpers"]))
     try:
-        codes = [errors.compiled(source, guards) for source in order["sources"]]
+        codes = [rewriting.compiled(source, guards) for source in order["sources"]]
         for name, is_class in order["names"].items():
             setattr(module, name, guards.classes.get(name) or caller.proxy(name, is_class=is_class))
-        for name, given in ((errors.GUARDS, guards), (kinds.TYPE_OF, caller.type_of), (kinds.SAME, caller.same)):
+        for name, given in (
+            (rewriting.GUARDS, guards),
+            (rewriting.TYPE_OF, caller.type_of),
+            (rewriting.SAME, caller.same),
+        ):
             setattr(module, name, given)
         for code in codes:
             exec(code, module.__dict__)
@@ -64,7 +184,7 @@ def examine(channel: socket.socket) -> None:
     except Unpassable as error:
         told = {"unpassable": str(error)}
     except BaseException as error:
-        native, own = errors.native_of(error), errors.is_own(error)
+        native, own = rewriting.native_of(error), rewriting.is_own(error)
         told = {"failed": type(native).__name__, "message": _message(native), "line": _line(error), "own": own}
         if own and isinstance(error, SystemExit) and error.code in (None, 0):
             told = {"passed": True}
@@ -80,13 +200,13 @@ class _ProgramCaller:
         self,
         channel: socket.socket,
         nonce: str,
-        guards: errors.Guards,
+        guards: rewriting.Guards,
         module: types.ModuleType,
         helpers: frozenset[str],
     ) -> None:
         self._channel, self._nonce, self._guards, self._module = channel, nonce, guards, module
         self._helpers = helpers
-        self._nodes = nodes.Nodes(self.named, first=0)
+        self._nodes = wire.Nodes(self.named, first=0)
         self._classes: dict[str, ProgramClass] = {}
         self._other_classes: dict[str, type[Any]] = {}  # classes that the tests do not name
         self._held: dict[str, int] = {}  # the numbers of classes
@@ -97,7 +217,7 @@ class _ProgramCaller:
     def tell(self, verdict: Mapping[str, Any]) -> None:
         """Report how the tests ended; a verdict is final, even if the tests have caught its exception."""
         with self._turn:
-            frames.send(self._channel, {"nonce": self._nonce, **(self._verdict or verdict)})
+            wire.send(self._channel, {"nonce": self._nonce, **(self._verdict or verdict)})
 
     def proxy(self, name: str, *, is_class: bool) -> Any:
         """The proxy of a function or a class of the program."""
@@ -137,8 +257,8 @@ class _ProgramCaller:
                 return False
             value = Opaque(self, name, "an iterator", of_program)
         try:
-            written = values.encode(value, 0, self)
-        except values.NotPlain:
+            written = wire.encode(value, 0, self)
+        except wire.NotPlain:
             return False  # of a class of the tests
         found = self.operate(name, number, "is_instance", value)
         if found is None and not (isinstance(written, dict) and written.keys() <= {"object", "node"}):
@@ -167,19 +287,19 @@ class _ProgramCaller:
         return method
 
     def write(self, value: Any) -> Any:
-        """Iterators cross with all of their items; see `values.ObjectTable`."""
+        """Iterators cross with all of their items; see `wire.ObjectTable`."""
         if isinstance(value, ProgramObject):
             return {"object": value._proxy_number}
         if isinstance(value, ProgramClass):
             return {"object": self.held(value.__name__)}
-        if nodes.is_node(value):
+        if wire.is_node(value):
             return {"node": self._nodes.write(value)}
         if isinstance(value, Iterator):
             items = list(itertools.islice(value, _MAX_ITEMS + 1))
             if len(items) <= _MAX_ITEMS:
-                return {"iterator": [values.encode(item, 1, self) for item in items]}
-            raise values.NotPlain(f"an iterator of more than {_MAX_ITEMS:,} items")
-        raise values.NotPlain(type(value).__name__)
+                return {"iterator": [wire.encode(item, 1, self) for item in items]}
+            raise wire.NotPlain(f"an iterator of more than {_MAX_ITEMS:,} items")
+        raise wire.NotPlain(type(value).__name__)
 
     def read(self, mark: str, content: Any) -> Any:
         """Iterators stay with the program, which is queried for their items."""
@@ -232,13 +352,13 @@ class _ProgramCaller:
         """
         outer = self._nodes.begin()  # a written value may be an iterator that calls the program
         try:
-            written = values.encode(list(arguments), 0, self), values.encode(named, 0, self)
-            table = self._nodes.table(lambda part: values.encode(part, 1, self))
-        except values.NotPlain as error:
+            written = wire.encode(list(arguments), 0, self), wire.encode(named, 0, self)
+            table = self._nodes.table(lambda part: wire.encode(part, 1, self))
+        except wire.NotPlain as error:
             self.give_up(f"the tests give {name} an argument that cannot be passed: {error}")
         finally:
             self._nodes.end(outer)
-        asked = values.asking(None if itself else name, *written, of=of, keep=is_class, changes=True)
+        asked = wire.asking(None if itself else name, *written, of=of, keep=is_class, changes=True)
         asked["operation"] = bool(operation)
         name = operation or name
         answer = self._asked(name, {**asked, "nodes": table})
@@ -249,7 +369,7 @@ class _ProgramCaller:
         finally:
             if "changed" in answer:
                 try:
-                    _change((arguments, named), values.decode(answer["changed"], self))
+                    _change((arguments, named), wire.decode(answer["changed"], self))
                 except (ValueError, TypeError, RecursionError):
                     self.fail(f"{name} changed its arguments to something that is not a plain value")
         return value
@@ -284,18 +404,18 @@ class _ProgramCaller:
 
     def _asked(self, name: str, asked: Mapping[str, Any]) -> Mapping[str, Any]:
         with self._turn:
-            frames.send(self._channel, {"nonce": self._nonce, "call": asked})
-            answer = frames.receive(self._channel)
+            wire.send(self._channel, {"nonce": self._nonce, "call": asked})
+            answer = wire.receive(self._channel)
         if answer is None:
             self.fail(f"the program does not answer for {name}")
         return answer
 
     def _value(self, name: str, answer: Mapping[str, Any]) -> Any:
         try:
-            self._nodes.read(answer.get("nodes", ()), lambda written: values.decode(written, self))
+            self._nodes.read(answer.get("nodes", ()), lambda written: wire.decode(written, self))
             if "value" not in answer:
                 return self._without_value(name, answer)
-            return values.decode(answer["value"], self)
+            return wire.decode(answer["value"], self)
         except (ValueError, TypeError, RecursionError) as error:
             self.fail(f"{name} sent something that is not a plain value: {type(error).__name__}")
 
@@ -348,7 +468,7 @@ async def _awaited(caller: _ProgramCaller, name: str, number: int | None) -> Any
 def _arguments(answer: Mapping[str, Any]) -> tuple[Any, ...] | None:
     """The arguments of an exception, if they are plain values."""
     try:
-        arguments = values.decode(answer.get("arguments"))
+        arguments = wire.decode(answer.get("arguments"))
     except (ValueError, TypeError, RecursionError):
         return None
     return tuple(arguments) if isinstance(arguments, list) else None
@@ -362,7 +482,7 @@ def _change(given: tuple[tuple[Any, ...], dict[str, Any]], after: Any) -> None:
             continue
         if isinstance(old, list | array.array | bytearray):
             old[:] = new
-        elif values.is_ndarray(old):
+        elif wire.is_ndarray(old):
             if old.shape == new.shape:
                 old[...] = new
         elif isinstance(old, collections.deque):

@@ -19,7 +19,7 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from crucible_worker.grading.code.inside import frames, nodes, values
+from crucible_worker.grading.code.inside import wire
 
 __all__ = ["LOADED", "run_script", "serve_calls"]
 
@@ -39,24 +39,24 @@ _ITEMS_BYTES = 64 * 1024  # approximate size of iterator items that are sent at 
 
 def serve_calls(channel: socket.socket) -> None:
     """Load a program, then call its functions for the requests of the channel, until it closes."""
-    order = frames.receive(channel)
+    order = wire.receive(channel)
     nonce, limit = order["nonce"], order["max_bytes"]
     module = _module("program")
     reply = _loaded(module, order["source"])
-    frames.send(channel, {"nonce": nonce, **reply})
+    wire.send(channel, {"nonce": nonce, **reply})
     kept = _Kept(module)
-    while (asked := frames.receive(channel)) is not None:
+    while (asked := wire.receive(channel)) is not None:
         if LOADED not in reply:
             continue  # unread data would make closing the socket an error, and the reply might be lost
         answer = _answered(module, kept, asked)
-        message = frames.pack({"nonce": nonce, **answer})
+        message = wire.pack({"nonce": nonce, **answer})
         if len(message) > limit and _exceeds(answer, limit):
-            message = frames.pack({"nonce": nonce, "large": len(message)})
+            message = wire.pack({"nonce": nonce, "large": len(message)})
         channel.sendall(message)
 
 
 def _exceeds(answer: Mapping[str, Any], limit: int) -> bool:
-    return any(len(frames.written(answer[part])) > limit for part in (*frames.SIZED, "items") if part in answer)
+    return any(len(wire.written(answer[part])) > limit for part in (*wire.SIZED, "items") if part in answer)
 
 
 class _Kept:
@@ -66,7 +66,7 @@ class _Kept:
         self._module = module
         self._objects: list[Any] = []
         self._numbers: dict[int, int] = {}  # by identity
-        self._nodes: nodes.Nodes | None = None  # most runs have none
+        self._nodes: wire.Nodes | None = None  # most runs have none
 
     def add(self, value: Any) -> int:
         """Keep an object; returns its number."""
@@ -92,26 +92,26 @@ class _Kept:
     def take(self, table: Sequence[Any]) -> None:
         """Update the nodes that arrived with a message."""
         if table:
-            self._known().read(table, lambda written: values.decode(written, self))
+            self._known().read(table, lambda written: wire.decode(written, self))
 
     def table(self) -> Mapping[str, Any]:
         """The nodes of the written message."""
         if self._nodes is None:
             return {}
         try:
-            rows = self._nodes.table(lambda part: values.encode(part, 1, self))
+            rows = self._nodes.table(lambda part: wire.encode(part, 1, self))
         finally:
             self._nodes.begin()
         return {"nodes": rows} if rows else {}
 
-    def _known(self) -> nodes.Nodes:
+    def _known(self) -> wire.Nodes:
         if self._nodes is None:
-            self._nodes = nodes.Nodes(self.named, first=1)
+            self._nodes = wire.Nodes(self.named, first=1)
         return self._nodes
 
     def write(self, value: Any) -> Any:
-        """Iterators stay here, and give their items on request; see `values.ObjectTable`."""
-        if nodes.is_node(value):
+        """Iterators stay here, and give their items on request; see `wire.ObjectTable`."""
+        if wire.is_node(value):
             return {"node": self._known().write(value)}
         if hasattr(type(value), "__next__") and hasattr(type(value), "__iter__"):
             return {"iterator": self.add(value)}
@@ -122,7 +122,7 @@ class _Kept:
         if mark == "node":
             return self._known().find(content)
         if mark == "iterator":
-            return iter([values.decode(item, self) for item in content])
+            return iter([wire.decode(item, self) for item in content])
         if mark == "object":
             return self._objects[content]
         raise ValueError(f"no written value has the mark {mark!r:.20}")
@@ -134,7 +134,7 @@ class _Kept:
 
 def run_script(channel: socket.socket) -> None:
     """Run a program as Python runs a script, to the end of its threads, with its own standard input and output."""
-    order = frames.receive(channel)
+    order = wire.receive(channel)
     module = _module("__main__")
     reply = _loaded(module, order["source"])
     # In the interpreter's order; the interpreter also ignores exceptions here.
@@ -148,7 +148,7 @@ def run_script(channel: socket.socket) -> None:
         reply = _raised(error)
     _emptied(module)
     # The reader of the output waits for its end: then the message has arrived, too.
-    frames.send(channel, {"nonce": order["nonce"], **reply})
+    wire.send(channel, {"nonce": order["nonce"], **reply})
 
 
 def _emptied(module: types.ModuleType) -> None:
@@ -233,8 +233,8 @@ def _items(holder: Any, kept: _Kept, count: int) -> Mapping[str, Any]:
 def _called(holder: Any, kept: _Kept, asked: Mapping[str, Any]) -> Mapping[str, Any]:
     """Call a function; returns its value, and the arguments that it changed."""
     kept.take(asked.get("nodes", ()))
-    arguments: Sequence[Any] = values.decode(asked["arguments"], kept)
-    named: Mapping[str, Any] = values.decode(asked["named"], kept)
+    arguments: Sequence[Any] = wire.decode(asked["arguments"], kept)
+    named: Mapping[str, Any] = wire.decode(asked["named"], kept)
     if asked["object"] is None and not _defined(holder, asked):
         return {"missing": True}
     try:
@@ -267,8 +267,8 @@ def _changes(
 def _written(value: Any, kept: _Kept) -> Mapping[str, Any]:
     """A value, or the description of one that does not pass."""
     try:
-        written = values.encode(value, 0, kept)
-    except values.NotPlain as error:
+        written = wire.encode(value, 0, kept)
+    except wire.NotPlain as error:
         return {"opaque": f"{_name(value)} with {error}", **kept.told(value)}
     if isinstance(written, dict) and "object" in written:
         return {"opaque": _name(value), **kept.told(value)}
@@ -287,13 +287,13 @@ def _awaited(coroutine: Any) -> Any:
 
 def _made(value: Any, kept: _Kept) -> Mapping[str, Any]:
     """An instance that a class made: it stays here as an object, even if it is a list too."""
-    if type(value).__module__ == "builtins" or (nodes.is_node(value) and nodes.is_bare(value)):
+    if type(value).__module__ == "builtins" or (wire.is_node(value) and wire.is_bare(value)):
         return _written(value, kept)
     return {"object": kept.add(value)}
 
 
 def _defined(module: types.ModuleType, asked: Mapping[str, Any]) -> bool:
-    names = [asked["function"], *([values.SOLUTION] if asked["solution"] else [])]
+    names = [asked["function"], *([wire.SOLUTION] if asked["solution"] else [])]
     return any(hasattr(module, name) for name in names)
 
 
@@ -307,8 +307,8 @@ def _callable(holder: Any, asked: Mapping[str, Any]) -> Any:
 def _function(holder: Any, asked: Mapping[str, Any]) -> Any:
     """The callable: a function, or a method of LeetCode's class if that may be meant."""
     name = asked["function"]
-    if asked["solution"] and not hasattr(holder, name) and hasattr(holder, values.SOLUTION):
-        holder = getattr(holder, values.SOLUTION)()
+    if asked["solution"] and not hasattr(holder, name) and hasattr(holder, wire.SOLUTION):
+        holder = getattr(holder, wire.SOLUTION)()
     return getattr(holder, name)
 
 
@@ -343,7 +343,7 @@ def _raised(error: BaseException) -> Mapping[str, Any]:
 def _arguments(error: BaseException) -> Mapping[str, Any]:
     """The arguments of an exception, if they are plain and short."""
     try:
-        written = values.encode(list(error.args))
-        return {"arguments": written} if len(frames.pack(written)) <= _MAX_ARGUMENTS_BYTES else {}
+        written = wire.encode(list(error.args))
+        return {"arguments": written} if len(wire.pack(written)) <= _MAX_ARGUMENTS_BYTES else {}
     except Exception:  # the program's own objects, or values that do not pass: the exception passes without them
         return {}

@@ -22,7 +22,7 @@ def main() -> None:
     logging.basicConfig(stream=sys.stderr, format="fanout host: %(levelname)s %(name)s: %(message)s")
     # Imported only now: Ray takes a second.
     from crucible_worker.grading.fanout.host import cluster
-    from crucible_worker.grading.fanout.host.orders import Orders
+    from crucible_worker.grading.fanout.host.cluster import Orders
 
     try:
         cluster.connect(arguments.address)

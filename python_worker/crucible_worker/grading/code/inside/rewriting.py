@@ -1,13 +1,4 @@
-"""Exceptions of a program, as its tests see them.
-
-All of them reach the tests as one kind of exception, `ProgramError`, which no protocol of Python swallows. If `f`
-raises StopIteration, `all(map(f, cases))` would otherwise stop at the first case and pass. So would a loop over a
-`__getitem__` that calls `f` at an IndexError, and `hasattr` at an AttributeError.
-
-Only the tests' own `try` and `with` statements see the exception by its type. `compiled` puts each of them between two
-guards: inside, a `ProgramError` becomes the exception it stands for; when this exception leaves the statement, it
-becomes a `ProgramError` again. `assertRaises(ValueError, f, 1)` is guarded likewise.
-"""
+"""How tests are rewritten before they run apart from the program: its exceptions, and its types and objects."""
 
 from __future__ import annotations
 
@@ -19,9 +10,67 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from crucible_worker.grading.code.inside import kinds
+__all__ = ["GUARDS", "SAME", "TYPE_OF", "Guards", "ProgramError", "compiled", "is_own", "native_of", "rewrite"]
 
-__all__ = ["GUARDS", "Guards", "ProgramError", "compiled", "is_own", "native_of"]
+# Questions of tests about the type and the identity of values that may be objects of the program.
+#
+# `type(x)`, `x.__class__` and `x is y` cannot be answered by the proxy of an object in the tests, so they are rewritten
+# to calls of functions that can answer them.
+
+TYPE_OF = "__program_type_of__"
+"""The name of the function that answers `type(x)` in rewritten tests."""
+SAME = "__program_same__"
+"""The name of the function that answers `x is y` in them."""
+
+
+def rewrite(tree: ast.Module) -> bool:
+    """Rewrite the expressions in place; returns whether there are any. Not recursive."""
+    nodes = list(ast.walk(tree))
+    if any(isinstance(node, ast.Name) and node.id == "type" and not isinstance(node.ctx, ast.Load) for node in nodes):
+        return False  # a name of the tests' own
+    found = False
+    for node in reversed(nodes):  # inner expressions first
+        for name, value in list(ast.iter_fields(node)):
+            if isinstance(value, list):
+                for at, part in enumerate(value):
+                    if (new := _asked(part)) is not None:
+                        value[at], found = new, True
+            elif (new := _asked(value)) is not None:
+                setattr(node, name, new)
+                found = True
+    return found
+
+
+def _asked(node: object) -> ast.expr | None:
+    """The replacement of an expression; None if it stays."""
+    match node:
+        case ast.Call(func=ast.Name(id="type"), args=[ast.expr() as value], keywords=[]):
+            return _call(node, TYPE_OF, value)
+        case ast.Attribute(value=value, attr="__class__", ctx=ast.Load()):
+            return _call(node, TYPE_OF, value)
+        case ast.Compare(left=left, ops=[ast.Is() | ast.IsNot() as operator], comparators=[right]):
+            if any(isinstance(side, ast.Constant) for side in (left, right)):
+                return None
+            same = _call(node, SAME, left, right)
+            return same if isinstance(operator, ast.Is) else ast.copy_location(ast.UnaryOp(ast.Not(), same), node)
+        case _:
+            return None
+
+
+def _call(at: ast.expr, name: str, *arguments: ast.expr) -> ast.expr:
+    function = ast.copy_location(ast.Name(id=name, ctx=ast.Load()), at)
+    return ast.copy_location(ast.Call(func=function, args=[*arguments], keywords=[]), at)
+
+
+# Exceptions of a program, as its tests see them.
+#
+# All of them reach the tests as one kind of exception, `ProgramError`, which no protocol of Python swallows. If `f`
+# raises StopIteration, `all(map(f, cases))` would otherwise stop at the first case and pass. So would a loop over a
+# `__getitem__` that calls `f` at an IndexError, and `hasattr` at an AttributeError.
+#
+# Only the tests' own `try` and `with` statements see the exception by its type. `compiled` puts each of them between
+# two guards: inside, a `ProgramError` becomes the exception it stands for; when this exception leaves the statement, it
+# becomes a `ProgramError` again. `assertRaises(ValueError, f, 1)` is guarded likewise.
 
 GUARDS = "__program_errors__"
 """The name by which rewritten tests find their `Guards`."""
@@ -144,7 +193,7 @@ def compiled(source: str, guards: Guards) -> types.CodeType:
     """Compile tests, with guards around statements that catch exceptions, and calls for questions about types."""
     tree = ast.parse(source, "<tests>")
     guards.look(tree)
-    asks = kinds.rewrite(tree)
+    asks = rewrite(tree)
     if not _guard(tree) and not asks:
         return compile(source, "<tests>", "exec")
     before = sys.getrecursionlimit()
