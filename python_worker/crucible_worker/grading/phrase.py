@@ -15,7 +15,7 @@ import re
 
 from crucible_worker.grading.condition import without_condition
 from crucible_worker.grading.joined import MAX_JOINED
-from crucible_worker.grading.math.notation import spelled
+from crucible_worker.grading.math.tokens import spelled
 from crucible_worker.grading.math.units import UNITS
 from crucible_worker.grading.rejection import rejected
 from crucible_worker.grading.results import result

@@ -14,8 +14,7 @@ import re
 from collections.abc import Sequence
 
 from crucible_worker.grading.joined import MAX_JOINED, NAME, kind_of, named, together, written
-from crucible_worker.grading.math.lines import WIDE_SPACE
-from crucible_worker.grading.math.notation import spelled
+from crucible_worker.grading.math.tokens import WIDE_SPACE, spelled
 
 __all__ = ["first_row", "of_rows", "result", "side", "with_commas_for_rows", "with_rows_in_one_line"]
 
