@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from crucible_bridge.types import MathPolicy, Verdict
 from crucible_worker.grading.extract import MAX_STEPS_PER_CHARACTER, extract
 from crucible_worker.grading.math.decide import decide
-from crucible_worker.grading.math.parse import Unreadable, parse, steps_of
+from crucible_worker.grading.math.grammar import Unreadable, parse, steps_of
 from tests.unit.grading.math.test_parse_bounds import TEXTS
 from tests.unit.grading.test_extract import responses
 

@@ -51,14 +51,12 @@ from crucible_worker.grading.code.records import read_input_output
 from crucible_worker.grading.extract import extract
 from crucible_worker.grading.json_schema import JsonSchema
 from crucible_worker.grading.judge.texts import readable, says_nothing
-from crucible_worker.grading.math.capitals import apart
-from crucible_worker.grading.math.chinese import in_english
-from crucible_worker.grading.math.digits import digits_of
-from crucible_worker.grading.math.letter_units import in_upright_type
+from crucible_worker.grading.math.extras.regional import in_english
+from crucible_worker.grading.math.extras.sizes import digits_of
+from crucible_worker.grading.math.extras.spellings import apart, in_upright_type, respelled
 from crucible_worker.grading.math.lexer import tokenize
 from crucible_worker.grading.math.literal import literally
-from crucible_worker.grading.math.prose import formulas_of
-from crucible_worker.grading.math.spellings import respelled
+from crucible_worker.grading.math.text import formulas_of
 from crucible_worker.grading.registry import create
 from crucible_worker.metrics.trajectory import trajectory_metrics
 from crucible_worker.planning.follow.json_reader import JsonReader

@@ -177,14 +177,14 @@ async def test_fixed_limits_are_told(worker: RunningWorker):
     from crucible_worker.grading import base, choice, format, json_schema, patterns, pool
     from crucible_worker.grading.code import grader as code
     from crucible_worker.grading.judge import rubric
-    from crucible_worker.grading.math import grader, lexer, numerals
+    from crucible_worker.grading.math import grader, lexer, quantities
 
     limits = (await worker.bridge.worker.get_info()).limits
 
     assert {name: limits.get(name) for name in FIXED} == {
         "max_answer_bytes": base.MAX_TEXT_BYTES,
         "max_math_chars": lexer.MAX_CHARS,
-        "max_math_digits": numerals.MAX_DIGITS,
+        "max_math_digits": quantities.MAX_DIGITS,
         "max_math_targets": grader.MAX_TARGETS,
         "max_math_cpu_seconds": pool.SLOW_SECONDS,
         "max_math_clock_seconds": pool.CLOCK_FACTOR * pool.SLOW_SECONDS,

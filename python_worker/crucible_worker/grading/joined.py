@@ -13,8 +13,8 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
-from crucible_worker.grading.math.chinese import with_joints
-from crucible_worker.grading.math.notation import spelled
+from crucible_worker.grading.math.extras.regional import with_joints
+from crucible_worker.grading.math.tokens import spelled
 from crucible_worker.grading.numbers import Numeral
 
 __all__ = [

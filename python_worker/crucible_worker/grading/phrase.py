@@ -11,8 +11,7 @@ import re
 from collections.abc import Sequence
 
 from crucible_worker.grading.joined import MAX_JOINED, NAME, kind_of, named, together, written
-from crucible_worker.grading.math.lines import WIDE_SPACE
-from crucible_worker.grading.math.notation import spelled
+from crucible_worker.grading.math.tokens import WIDE_SPACE, spelled
 from crucible_worker.grading.math.units import UNITS
 from crucible_worker.grading.qualification import rejected, without_condition
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from crucible_worker.grading.math.assembly import REALS, is_membership, listed, quotient, system
-from crucible_worker.grading.math.cursor import Cursor, GrammarRules
-from crucible_worker.grading.math.expression import Expressions
-from crucible_worker.grading.math.phrases import node_of_words
+from crucible_worker.grading.math.expressions import Expressions
+from crucible_worker.grading.math.parsing import REALS, Cursor, GrammarRules, is_membership, listed, quotient, system
+from crucible_worker.grading.math.text import node_of_words
 from crucible_worker.grading.math.tree import (
     Collection,
     FunctionCall,
@@ -17,9 +16,9 @@ from crucible_worker.grading.math.tree import (
     Relation,
     SetOperation,
     Symbol,
+    free_symbols,
 )
 from crucible_worker.grading.math.units import NO_UNIT_WORDS
-from crucible_worker.grading.math.walk import free_symbols
 
 __all__ = ["MAX_ITEM_WORDS", "Brackets"]
 

@@ -1,14 +1,248 @@
-"""Comparing lists, tuples, sets and matrices."""
+"""Comparing words, and lists, tuples, sets and matrices, whose items are matched in bounded time.
+
+Items in any order with the same text are matched by hashing, then those with the same exact value. Only the rest is
+compared pair by pair. As equality is transitive, the first equal partner is as good as any other.
+"""
 
 from __future__ import annotations
 
-from crucible_worker.grading.math.compare_text import are_judgements
-from crucible_worker.grading.math.ellipses import DOTS, written_out
-from crucible_worker.grading.math.matching import covers, match
-from crucible_worker.grading.math.outcome import MathOutcome, Scope, all_of, any_of, different
-from crucible_worker.grading.math.tree import Collection, Matrix, Node, Relation, Symbol
+import collections
+import itertools
+import re
+from collections.abc import Hashable, Iterable, Sequence
 
-__all__ = ["compare_collections", "compare_matrices"]
+from crucible_worker.grading.math.evaluate import approximate
+from crucible_worker.grading.math.extras.ellipses import DOTS, written_out
+from crucible_worker.grading.math.outcome import MathOutcome, Scope, all_of, any_of, different, equal, unknown
+from crucible_worker.grading.math.tidy import exact_key
+from crucible_worker.grading.math.tokens import spelled
+from crucible_worker.grading.math.tree import (
+    Based,
+    Collection,
+    Constant,
+    FunctionCall,
+    Matrix,
+    Node,
+    Number,
+    Power,
+    Product,
+    Quantity,
+    Relation,
+    Sum,
+    Symbol,
+    Text,
+    nodes_of,
+)
+
+__all__ = [
+    "EMPTY_WORDS",
+    "MAX_UNLIKE",
+    "are_judgements",
+    "compare_collections",
+    "compare_matrices",
+    "compare_text",
+    "covers",
+    "is_claim",
+    "is_empty_set",
+    "match",
+]
+
+# Comparing words, and names written as words.
+
+_METHOD = "text"
+
+EMPTY_WORDS = frozenset(
+    {
+        "no solution",
+        "no solutions",
+        "no real solution",
+        "no real solutions",
+        "there is no solution",
+        "there are no solutions",
+        "empty set",
+        "the empty set",
+        "empty",
+    }
+)
+"""Words for the empty set."""
+
+_JUDGEMENTS = spelled(
+    "true false t f yes no correct incorrect right wrong valid invalid always sometimes never even odd rational"
+    " irrational increasing decreasing increases decreases convergent divergent converges diverges"
+)
+_INFINITE_WORDS = frozenset(
+    {"infinity", "infinite", "infinitely many", "infinitely many solutions", "an infinite number", "positive infinity"}
+)
+_SPELLINGS = {
+    "dne": "does not exist",
+    "doesn't exist": "does not exist",
+    "limit does not exist": "does not exist",
+    "limit doesn't exist": "does not exist",
+}
+_CLAIMS = (*EMPTY_WORDS, *_INFINITE_WORDS, *_SPELLINGS, *_SPELLINGS.values(), "none", "undefined", "impossible")
+_ARTICLES = re.compile(r"\b(?:the (?=\w)|an? (?=\w\w))")  # in "a x + b" it is a factor
+_HYPHEN = re.compile(r"_|(?<=\w)-(?=[^\W\d])")  # otherwise it is a sign
+_BLANKS = re.compile(r"[\s,]+")
+_AROUND_SIGN = re.compile(r" ?([=<>]) ?")
+_AROUND = " .,:;!?()[]'\"*"
+_AROUND_NUMBERS = " .,:;?'\"*"  # brackets and exclamation marks may be mathematics
+_DIGIT = re.compile(r"[0-9]")
+
+
+def _words_of(node: Node) -> str | None:
+    """The words of a node that is a text or a name of letters; None if it is neither."""
+    if isinstance(node, Text):
+        return node.words
+    if isinstance(node, Symbol):
+        return node.name.casefold()
+    return None
+
+
+def are_judgements(nodes: Iterable[Node]) -> bool:
+    """Whether each answers a separate question, so that their order matters: true, false."""
+    return all(_words_of(node) in _JUDGEMENTS for node in nodes)
+
+
+def is_empty_set(node: Node) -> bool:
+    """Whether this is the empty set, in signs or in words."""
+    if isinstance(node, Collection):
+        return not node.items and node.kind in ("set", "list")
+    return isinstance(node, Text) and node.words in EMPTY_WORDS
+
+
+def is_claim(node: Node) -> bool:
+    """Whether this is, or ends with, words that are an answer by themselves: "infinitely many", "does not exist"."""
+    return is_empty_set(node) or (isinstance(node, Text) and node.words.endswith(_CLAIMS))
+
+
+def compare_text(target: Node, answer: Node) -> MathOutcome:
+    """Compare two nodes at least one of which is text."""
+    if is_empty_set(target) and is_empty_set(answer):
+        return equal(_METHOD)
+    if _infinite(target) and _infinite(answer):
+        return equal(_METHOD)
+    expected, said = _words_of(target), _words_of(answer)
+    if expected is None or said is None:
+        return different(_METHOD, "words on one side, mathematics on the other")
+    if _plain(expected) == _plain(said):
+        return equal(_METHOD)
+    return different(_METHOD, "different words")
+
+
+def _infinite(node: Node) -> bool:
+    if isinstance(node, Constant):
+        return node.name == "infinity"
+    return isinstance(node, Text) and node.words in _INFINITE_WORDS
+
+
+def _plain(words: str) -> str:
+    """Words without articles, hyphens and punctuation around them: "the x-axis" is "x axis", "at x = 1" is "at x=1"."""
+    around = _AROUND_NUMBERS if _DIGIT.search(words) else _AROUND
+    words = _AROUND_SIGN.sub(r"\1", _BLANKS.sub(" ", _HYPHEN.sub(" ", words))).strip(around)
+    words = _ARTICLES.sub("", words)
+    return _SPELLINGS.get(words, words)
+
+
+# Matching lists without regard to order.
+
+MAX_UNLIKE = 40
+"""Remaining items of a side that are compared pair by pair; with more of them the answer is UNDECIDED."""
+
+_CLOSE = 1e-9
+_PLAIN = frozenset({Number, Sum, Product, Power, FunctionCall})
+
+
+def match(targets: Sequence[Node], answers: Sequence[Node], scope: Scope) -> MathOutcome:
+    """Whether each target has its own answer, and no answer is left."""
+    if len(targets) != len(answers):
+        return different("structure", f"{len(answers)} in place of {len(targets)}")
+    targets, answers = _without_common(targets, answers, [*targets], [*answers])
+    if targets:
+        target_keys, answer_keys = [*map(exact_key, targets)], [*map(exact_key, answers)]
+        targets, answers = _without_common(targets, answers, target_keys, answer_keys)
+    if len(targets) > MAX_UNLIKE:
+        return unknown(f"more than {MAX_UNLIKE} things in any order")
+    found: list[MathOutcome] = []
+    remaining = list(answers)
+    for target in targets:
+        index, outcome = _partner(target, remaining, scope)
+        if outcome.kind == "different":
+            return outcome
+        del remaining[index]
+        found.append(outcome)
+    return all_of(found)
+
+
+def covers(targets: Sequence[Node], answers: Sequence[Node], scope: Scope) -> MathOutcome:
+    """Whether each target has a partner among the answers and each answer one among the targets: repeats count once."""
+    targets, answers = _distinct(targets), _distinct(answers)
+    rest, others = _without_common(targets, answers, [*targets], [*answers])
+    rest, others = _without_common(rest, others, [*map(exact_key, rest)], [*map(exact_key, others)])
+    if max(len(rest), len(others)) > MAX_UNLIKE:
+        return unknown(f"more than {MAX_UNLIKE} things in any order")
+    forth = (_partner(target, answers, scope)[1] for target in rest)
+    back = (_partner(answer, targets, scope, reverse=True)[1] for answer in others)
+    return all_of(itertools.chain(forth, back))
+
+
+def _distinct(nodes: Sequence[Node]) -> list[Node]:
+    """The items without those that repeat the text or the exact value of an earlier one."""
+    distinct: dict[Hashable, Node] = {}
+    for node in nodes:
+        key = exact_key(node)
+        distinct.setdefault(node if key is None else key, node)
+    return [*distinct.values()]
+
+
+def _without_common(
+    targets: Sequence[Node], answers: Sequence[Node], target_keys: Sequence[Hashable], answer_keys: Sequence[Hashable]
+) -> tuple[list[Node], list[Node]]:
+    """The rest after partners with the same key are removed; a key of None has no partner."""
+    common = collections.Counter(target_keys) & collections.Counter(answer_keys)
+    common.pop(None, None)
+    return _unmatched(targets, target_keys, +common), _unmatched(answers, answer_keys, +common)
+
+
+def _unmatched(nodes: Sequence[Node], keys: Sequence[Hashable], common: collections.Counter[Hashable]) -> list[Node]:
+    left: list[Node] = []
+    for node, key in zip(nodes, keys):
+        if common[key] > 0:
+            common[key] -= 1
+        else:
+            left.append(node)
+    return left
+
+
+def _partner(node: Node, others: Sequence[Node], scope: Scope, *, reverse: bool = False) -> tuple[int, MathOutcome]:
+    """The first that is equal, else the first that may be."""
+    best: tuple[int, MathOutcome] | None = None
+    size = _size(node, scope)
+    for index, other in enumerate(others):
+        if size is not None and (other_size := _size(other, scope)) is not None and not _close(size, other_size):
+            continue
+        outcome = scope.compare(other, node, scope) if reverse else scope.compare(node, other, scope)
+        if outcome.kind == "equal":
+            return index, outcome
+        if best is None or (best[1].kind == "different" and outcome.kind == "unknown"):
+            best = (index, outcome)
+    return best if best is not None else (-1, different("structure", "one has no counterpart"))
+
+
+def _size(node: Node, scope: Scope) -> float | None:
+    """The exact value of a constant, by which most other items can be skipped."""
+    if type(node) not in _PLAIN or scope.policy.rounding_digits:
+        return None
+    if node not in scope.sizes:
+        mixed = any(isinstance(part, Quantity | Based) for part in nodes_of(node))
+        scope.sizes[node] = None if mixed else approximate(node)
+    return scope.sizes[node]
+
+
+def _close(left: float, right: float) -> bool:
+    return left == right or abs(left - right) <= _CLOSE * max(abs(left), abs(right))
+
+
+# Lists, tuples, sets, and matrices.
 
 
 def compare_collections(target: Collection, answer: Collection, scope: Scope) -> MathOutcome:

@@ -14,46 +14,53 @@ from collections.abc import Callable, Iterator, Sequence
 from crucible_bridge.types import MathPolicy, Verdict
 from crucible_worker.grading.base import MAX_TEXT_BYTES, TOO_LONG
 from crucible_worker.grading.joined import with_conjunctions
-from crucible_worker.grading.math.capitals import apart
-from crucible_worker.grading.math.chemistry import compare_formulas, has_number_inside, other_capitals
-from crucible_worker.grading.math.chinese import in_english
 from crucible_worker.grading.math.compare import compare
-from crucible_worker.grading.math.compare_sets import is_real_set
+from crucible_worker.grading.math.compare_relations import approximate_part
+from crucible_worker.grading.math.compare_sets import is_real_set, variables_of
 from crucible_worker.grading.math.compare_values import is_reduced
-from crucible_worker.grading.math.ellipses import value_of
-from crucible_worker.grading.math.equations import approximate_part
-from crucible_worker.grading.math.letter_units import in_upright_type, is_bare_number, is_measured
+from crucible_worker.grading.math.extras.chemistry import compare_formulas, has_number_inside, other_capitals
+from crucible_worker.grading.math.extras.ellipses import value_of
+from crucible_worker.grading.math.extras.moments import compare_moments, other_clock
+from crucible_worker.grading.math.extras.regional import in_english
+from crucible_worker.grading.math.extras.spellings import (
+    apart,
+    in_upright_type,
+    is_bare_number,
+    is_measured,
+    respelled,
+    written_out_units,
+)
+from crucible_worker.grading.math.grammar import words_of
 from crucible_worker.grading.math.lexer import restored
 from crucible_worker.grading.math.literal import literally
-from crucible_worker.grading.math.moments import compare_moments, other_clock
 from crucible_worker.grading.math.outcome import MathOutcome, Pair, Scope, any_of, different, equal
-from crucible_worker.grading.math.parse import words_of
-from crucible_worker.grading.math.prefixes import written_out_units
-from crucible_worker.grading.math.prose import formulas_of
-from crucible_worker.grading.math.provisos import condition, counted, other_domains
 from crucible_worker.grading.math.reading import (
     EMPTY,
+    LEFT_OUT,
     MAX_CACHED_CHARS,
+    OUTSIZE,
     WITHOUT_VALUE,
     ParsedText,
-    read,
-    read_target,
-    readings_of,
-)
-from crucible_worker.grading.math.real_sets import variables_of
-from crucible_worker.grading.math.spans import as_list, boxed, choice, with_decimal_point
-from crucible_worker.grading.math.spellings import respelled
-from crucible_worker.grading.math.too_long import (
-    LEFT_OUT,
-    OUTSIZE,
     compare_digits,
     compare_unread,
     has_outsize,
     is_small,
     leaves_out,
+    read,
+    read_target,
+    readings_of,
 )
-from crucible_worker.grading.math.tree import Collection, Node, Relation, Symbol
-from crucible_worker.grading.math.walk import ordered_symbols, replaced
+from crucible_worker.grading.math.text import (
+    as_list,
+    boxed,
+    choice,
+    condition,
+    counted,
+    formulas_of,
+    other_domains,
+    with_decimal_point,
+)
+from crucible_worker.grading.math.tree import Collection, Node, Relation, Symbol, ordered_symbols, replaced
 
 __all__ = ["MAX_FORMS", "MAX_RENAMED", "MAX_SEARCHED_CHARS", "Decision", "Pending", "decide", "decide_unsent", "settle"]
 

@@ -22,7 +22,7 @@ from crucible_worker.grading import base
 from crucible_worker.grading.base import MAX_INLINE_CHARS, MAX_TEXT_BYTES, Cache, blank_target, exceeds
 from crucible_worker.grading.children import MEMORY_BYTES, ChildResult
 from crucible_worker.grading.extract import extract, spoken
-from crucible_worker.grading.math import chosen, literal
+from crucible_worker.grading.math import literal
 from crucible_worker.grading.math.judging import Judgement, Question, give_up, judge, prove, search, whole_of
 from crucible_worker.grading.pool import CLOCK_FACTOR, MAX_DEATHS, SLOW_SECONDS, GradingPool
 from crucible_worker.util.error_reporter import logged, with_id
@@ -222,7 +222,7 @@ async def graded_alone(
 ) -> base.Grade:
     """One response, judged by a function that judges batches; if the targets name choices, by the choice that it is."""
     (grade,) = await grade_batch((GradeItem(response=response, targets=tuple(targets)),))
-    asked = chosen.ChoiceQuestion.of(targets, choices, labels) if grade.problem is None and grade.extracted else None
+    asked = literal.ChoiceQuestion.of(targets, choices, labels) if grade.problem is None and grade.extracted else None
     if asked is not None:
         grade = asked.grade(grade, await grade_batch(asked.items(grade.extracted)))
     told = grade if grade.problem is None else dataclasses.replace(grade, reason=grade.problem.message)

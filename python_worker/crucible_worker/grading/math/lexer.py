@@ -1,32 +1,175 @@
-r"""Tokens of an answer.
+"""Tokens of an answer, and the lines that divide it.
 
-`letters.py` distinguishes words from products of symbols. Every character is examined a bounded number of
-times: the quantifiers are possessive or bounded.
+`tokens` distinguishes words from products of symbols. Every character is examined a bounded number of times: the
+quantifiers are possessive or bounded.
 """
+
+# ruff: noqa: RUF001 - some tables are about signs that look like others.
 
 from __future__ import annotations
 
 import dataclasses
 import re
 
-from crucible_worker.grading.math.letters import MAX_LETTERS, italic_letters, upright_letters
-from crucible_worker.grading.math.lines import OPERAND_ENDS, divided, marked_lines
-from crucible_worker.grading.math.notation import (
+from crucible_worker.grading.math.tokens import (
     BOXES,
     CHARACTERS,
     FIXED,
     GRAPHIC_TAGS,
+    MAX_LETTERS,
     UPRIGHT_COMMANDS,
+    WIDE_SPACE,
+    italic_letters,
+    upright_letters,
 )
-from crucible_worker.grading.math.scripts import written_out
 from crucible_worker.grading.math.units import CUSTOMARY_RATES, ENDING_UNITS, UNIT_ABBREVIATIONS
 
-__all__ = ["MAX_CHARS", "MAX_TOKENS", "TokenColumns", "TooLarge", "Unreadable", "restored", "tokenize"]
+__all__ = [
+    "MAX_CHARS",
+    "MAX_TOKENS",
+    "OPERAND_ENDS",
+    "TokenColumns",
+    "TooLarge",
+    "Unreadable",
+    "divided",
+    "marked_lines",
+    "restored",
+    "tokenize",
+    "written_out",
+]
+
+# Lines divide: several lines, or several formulas, are a list.
+#
+# `x = 1` over `y = 2`, `x = 1 \\ y = 2` and `$x = 1$ $y = 2$` are `x = 1, y = 2`. A line that begins with a sign of
+# relation, an operator, a unit or a word continues the one before, and so does one in brackets that were opened there.
+# An environment has its own rows: its lines do not divide.
+
+OPERAND_ENDS = frozenset({"number", "letter", "constant", "}", ")", "]", "|", "upright", "%", "degree", "name", "word"})
+"""Kinds of tokens at the possible end of an operand."""
+
+_ENDS = OPERAND_ENDS | {"set}", "angle)", "floor)", "ceil)", "'", "!", "dots", "emptyset", "based", "end environment"}
+_STARTS = frozenset(
+    {"number", "based", "letter", "name", "constant", "currency", "dots", "emptyset", "-", "plusminus", "box{"}
+    | {
+        "frac",
+        "binom",
+        "sqrt",
+        "cbrt",
+        "function",
+        "series",
+        "integral",
+        "limit",
+        "overline",
+        "mark",
+        "angle",
+        "mathbb",
+    }
+    | {"(", "[", "set{", "|", "floor(", "ceil(", "angle("}
+)
+_OPENING = frozenset({"(", "[", "{", "box{", "set{", "angle(", "begin"})
+_CLOSING = frozenset({")", "]", "}", "set}", "angle)", "end environment"})
+_LINE = " \\newline "
+_GAP = r"(?>(?:\n[ \t]*+[-*\u2022]\s|\s|\\q?quad(?![A-Za-z])|\\[,;: ])*)"
+# A closed and reopened formula, also after a bullet; the end of a line with a bullet after it; or a wide blank.
+_BOUNDARY = re.compile(
+    r"\n\s*+(?:[*\u2022]\s)?|(?<!\\)\$(?>(?:" + _GAP + r"\$)+)|\\[)\]]" + _GAP + r"\\[(\[]"
+    r"|(?<![)\\\s])\s?(?:\\q?quad(?![A-Za-z])|" + WIDE_SPACE + r")(?!\s*+\()"
+)
+_GOES_ON = re.compile(r"[-+]\s")
+_BULLET = re.compile(r"(?:\A|\n)[ \t]*+[-*\u2022]\s")
+
+
+def marked_lines(text: str) -> str:
+    """A text with a token for each place where a line or a formula ends and another one follows."""
+    if "\n" in text or "quad" in text or "\\hspace" in text or text.count("$") > 2 or "\\)" in text or "\\]" in text:
+        if "\n" in text and _BULLET.match(text):  # a list, with a dash for a bullet too
+            text = _BULLET.sub("\n", text).strip()
+        return _BOUNDARY.sub(_mark, text)
+    return text
+
+
+def _mark(boundary: re.Match[str]) -> str:
+    if boundary[0][0] == "\n":
+        return "\n" if _GOES_ON.match(boundary.string, boundary.end()) else _LINE
+    # A remaining dollar sign is money.
+    return _LINE + "$" * (boundary[0].count("$") % 2)
+
+
+def divided(kinds: list[str], values: list[str]) -> None:
+    """Put a comma at a line end that divides, and nothing at others; rows outside of environments are lines."""
+    if "line" not in kinds and "row" not in kinds:
+        return
+    found = list(zip(kinds, values, strict=True))
+    kinds.clear()
+    values.clear()
+    opened: list[str] = []
+    for at, (kind, value) in enumerate(found):
+        if kind in _OPENING:
+            opened.append(kind)
+        elif kind in _CLOSING and opened:
+            opened.pop()
+        following = [later for later, _ in found[at + 1 : at + 4]]
+        if kind == "&" and "relation" in (*kinds[-1:], *following[:1]):
+            continue  # an equation is aligned at its sign
+        if kind == "line" or (kind == "row" and "begin" not in opened):
+            ends = len(kinds) - (kinds[-1:] == ["."])  # a full stop belongs to the sentence
+            if opened.count("box{") == len(opened) and _starts_operand(following) and _ends_operand(kinds, ends):
+                del kinds[ends:], values[ends:]
+                kind = value = ","
+            elif kind == "line" or opened.count("box{") == len(opened):
+                continue
+        kinds.append(kind)
+        values.append(value)
+
+
+def _starts_operand(following: list[str]) -> bool:
+    return next((kind for kind in following if kind not in ("line", "row")), "") in _STARTS
+
+
+def _ends_operand(kinds: list[str], end: int) -> bool:
+    """Whether an operand may end there; a word is the end of one if it is the unit of a value."""
+    if not end or kinds[end - 1] not in _ENDS:
+        return False
+    return kinds[end - 1] != "word" or (end > 1 and kinds[end - 2] in _ENDS and kinds[end - 2] != "word")
+
+
+# Raised and lowered characters of Unicode as LaTeX: a run of them is one exponent or one index.
+
+
+_PLAIN_RAISED = "0123456789+-=()abcdefghijklmnoprstuvwxyzABDEGHIJKLMNOPRTUVW/"
+_RAISED = "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁼⁽⁾ᵃᵇᶜᵈᵉᶠᵍʰⁱʲᵏˡᵐⁿᵒᵖʳˢᵗᵘᵛʷˣʸᶻᴬᴮᴰᴱᴳᴴᴵᴶᴷᴸᴹᴺᴼᴾᴿᵀᵁⱽᵂᐟ"
+_PLAIN_LOWERED = "0123456789+-=()aehijklmnoprstuvx"
+_LOWERED = "₀₁₂₃₄₅₆₇₈₉₊₋₌₍₎ₐₑₕᵢⱼₖₗₘₙₒₚᵣₛₜᵤᵥₓ"
+
+_PLAIN = {
+    **{ord(sign): plain for sign, plain in zip(_RAISED, _PLAIN_RAISED, strict=True)},
+    **{ord(sign): plain for sign, plain in zip(_LOWERED, _PLAIN_LOWERED, strict=True)},
+}
+_FRACTION = re.compile(f"([{_RAISED[:10]}]++)[⁄/]([{_LOWERED[:10]}]++)")
+_RUN = re.compile(f"([{_RAISED}]++)|([{_LOWERED}]++)")
+
+
+def written_out(text: str) -> str:
+    """A text with `x^{10}` for x¹⁰, `x_{12}` for x₁₂, and fractions for raised over lowered digits. Linear time."""
+    return _RUN.sub(_grouped, _FRACTION.sub(_divided, text))
+
+
+def _divided(found: re.Match[str]) -> str:
+    above, below = (part.translate(_PLAIN) for part in found.groups())
+    return f"\\frac{{{above}}}{{{below}}}"
+
+
+def _grouped(found: re.Match[str]) -> str:
+    return f"{'^' if found[1] else '_'}{{{found[0].translate(_PLAIN)}}}"
+
 
 MAX_CHARS = 10_000
 """Characters of an answer."""
 MAX_TOKENS = 3_000
 """Tokens of an answer."""
+
+
+# Tokens.
 
 
 class Unreadable(ValueError):

@@ -8,8 +8,7 @@ from typing import Literal, TypeAlias
 
 from crucible_bridge.types import MathPolicy
 from crucible_worker.grading.math.identity import ExpressionRelation, IdentityFinding, examine
-from crucible_worker.grading.math.tree import FunctionCall, Node
-from crucible_worker.grading.math.walk import nodes_of, rebuilt
+from crucible_worker.grading.math.tree import FunctionCall, Node, nodes_of, rebuilt
 
 __all__ = [
     "MAX_COMPARISONS",

@@ -6,8 +6,8 @@ For the fork server of a grading pool; the worker never imports it.
 from __future__ import annotations
 
 from crucible_bridge.types import MathPolicy
+from crucible_worker.grading.math.grammar import parse
 from crucible_worker.grading.math.judging import Question, judge, search
-from crucible_worker.grading.math.parse import parse
 from crucible_worker.grading.math.symbolic import prove
 
 __all__: list[str] = []

@@ -28,8 +28,8 @@ from crucible_worker.grading.math.tree import (
     Quantity,
     Sum,
     Symbol,
+    walk,
 )
-from crucible_worker.grading.math.walk import walk
 
 __all__ = ["FINE_BITS", "MAX_EXPONENT", "MAX_FACTORIAL", "MAX_NODES", "NUMBER_BITS", "Form", "Unsupported"]
 

@@ -1,12 +1,15 @@
-"""One shape for expressions with several spellings: units and matrices within arithmetic, ratios, plus-minus."""
+"""One shape for expressions with several spellings: units and matrices within arithmetic, ratios, plus-minus.
+
+Trees that still differ in order have the same key if only parts of sums and products are exchanged.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from fractions import Fraction
 
-from crucible_worker.grading.math.canonical import rational_or_none
+from crucible_worker.grading.math.exact import rational_or_none
 from crucible_worker.grading.math.tree import (
     Collection,
     FunctionCall,
@@ -22,8 +25,10 @@ from crucible_worker.grading.math.tree import (
     SetOperation,
     Sum,
     Symbol,
+    children,
+    nodes_of,
+    rebuilt,
 )
-from crucible_worker.grading.math.walk import nodes_of, rebuilt
 
 __all__ = [
     "MAX_DETERMINANT_SIDE",
@@ -33,10 +38,75 @@ __all__ = [
     "MINUS_ONE",
     "ONE",
     "ZERO",
+    "exact_key",
+    "factors_of",
     "negated",
+    "order_key",
     "spread",
     "tidy",
 ]
+
+# Trees that differ only in order: a key that is the same for sums and products with their parts exchanged.
+
+_ANY_ORDER = frozenset({"gcd", "lcm", "min", "max", "conjunction", "disjunction"})
+
+
+def order_key(node: Node) -> Hashable:
+    """A key: equal keys are equal trees except for the order of terms, of factors, and of unordered arguments."""
+    match node:
+        case Number(value):
+            return (value.numerator, value.denominator)
+        case Sum(terms):
+            return ("+", _sorted(itertools.chain.from_iterable(_parts(term, Sum) for term in terms)))
+        case Product(factors):
+            return ("*", _sorted(itertools.chain.from_iterable(_parts(factor, Product) for factor in factors)))
+        case FunctionCall(function, arguments) if function in _ANY_ORDER:
+            return (function, _sorted(arguments))
+        case _:
+            parts = children(node)
+            if not parts:
+                return node
+            return (_shape(node), *map(order_key, parts))
+
+
+def exact_key(node: Node) -> Hashable | None:
+    """A key for values that are known exactly, for matching long lists; None if the value is not."""
+    if isinstance(node, Collection) and node.kind == "tuple":
+        keys = tuple(map(exact_key, node.items))
+        return None if None in keys else ("tuple", keys)
+    if isinstance(node, Collection | Relation):
+        return None
+    return rational_or_none(node)
+
+
+def factors_of(node: Product) -> tuple[Node, ...]:
+    """The factors of a product, those of products within it too."""
+    return _parts(node, Product)
+
+
+def _parts(node: Node, kind: type[Sum | Product]) -> tuple[Node, ...]:
+    """Terms of a sum within a sum, factors of a product within a product."""
+    if not isinstance(node, kind):
+        return (node,)
+    return tuple(itertools.chain.from_iterable(_parts(part, kind) for part in children(node)))
+
+
+def _sorted(nodes: Iterable[Node]) -> tuple[Hashable, ...]:
+    return tuple(sorted(map(order_key, nodes), key=repr))
+
+
+def _shape(node: Node) -> Hashable:
+    """The kind of a node, apart from its parts."""
+    fields = [type(node).__name__]
+    for name in ("function", "unit", "kind", "operator", "operators", "low_closed", "high_closed"):
+        value = getattr(node, name, None)
+        if value is not None:
+            fields.append(str(value))
+    return tuple(fields)
+
+
+# One shape for expressions.
+
 
 MAX_SIGNS = 4
 """Independent plus-minus signs of one expression, at most: 16 values."""

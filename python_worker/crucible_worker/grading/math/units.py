@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from crucible_worker.grading.math.notation import spelled
+from crucible_worker.grading.math.tokens import spelled
 
 __all__ = [
     "CUSTOMARY_RATES",

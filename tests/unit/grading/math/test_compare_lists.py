@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from crucible_bridge.types import MathPolicy
 from crucible_worker.grading.math.compare import compare
-from crucible_worker.grading.math.matching import MAX_UNLIKE, covers, match
+from crucible_worker.grading.math.compare_collections import MAX_UNLIKE, covers, match
+from crucible_worker.grading.math.grammar import parse
 from crucible_worker.grading.math.outcome import Scope
-from crucible_worker.grading.math.parse import parse
 from crucible_worker.grading.math.tree import Node, Number, Power, Product, Symbol
 
 _HALF = Number(Fraction(1, 2))

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from crucible_bridge.types import MathPolicy
 from crucible_worker.grading.math.compare import compare
-from crucible_worker.grading.math.equations import exact_part, value_of
+from crucible_worker.grading.math.compare_relations import exact_part, value_of
+from crucible_worker.grading.math.grammar import parse
 from crucible_worker.grading.math.outcome import Scope
-from crucible_worker.grading.math.parse import parse
 from crucible_worker.grading.math.tree import Node, Number, Product, Relation, Sum, Symbol
 from tests.tables import rows
 

@@ -8,11 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crucible_bridge.types import MathPolicy, Verdict
-from crucible_worker.grading.math.conditions import at_points
+from crucible_worker.grading.math.compare_sets import MAX_COEFFICIENT_BITS, at_points, quadratic, roots
 from crucible_worker.grading.math.decide import decide
+from crucible_worker.grading.math.grammar import parse
 from crucible_worker.grading.math.outcome import different, unknown
-from crucible_worker.grading.math.parse import parse
-from crucible_worker.grading.math.polynomials import MAX_COEFFICIENT_BITS, quadratic, roots
 from crucible_worker.grading.math.tree import Number, Symbol
 from crucible_worker.grading.pool import STUCK_SECONDS
 from tests.tables import rows

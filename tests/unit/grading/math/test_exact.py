@@ -8,8 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crucible_worker.grading.math.exact import MAX_BITS, MAX_ROOT, Undefined, based_value, rational
-from crucible_worker.grading.math.remainder import MAX_MODULUS, remainder
+from crucible_worker.grading.math.exact import (
+    MAX_BITS,
+    MAX_MODULUS,
+    MAX_ROOT,
+    Undefined,
+    based_value,
+    rational,
+    remainder,
+)
 from crucible_worker.grading.math.tree import (
     Based,
     Constant,

@@ -6,8 +6,8 @@ import pickle
 
 from crucible_bridge.types import MathPolicy, Verdict
 from crucible_worker.grading.math.decide import Decision, Pending
+from crucible_worker.grading.math.grammar import parse
 from crucible_worker.grading.math.judging import Question, give_up, judge, prove
-from crucible_worker.grading.math.parse import parse
 from tests.tables import rows
 
 POLICY = MathPolicy()

@@ -5,9 +5,8 @@ import time
 import pytest
 
 from crucible_worker.grading.math import identity
-from crucible_worker.grading.math.evaluate_points import MAX_SYMBOLS
-from crucible_worker.grading.math.identity import ExpressionRelation, examine, identical
-from crucible_worker.grading.math.parse import parse
+from crucible_worker.grading.math.grammar import parse
+from crucible_worker.grading.math.identity import MAX_SYMBOLS, ExpressionRelation, examine, identical
 from crucible_worker.grading.math.tree import Constant, FunctionCall, Node, Product, Sum, Symbol, Text
 from crucible_worker.grading.pool import SLOW_SECONDS
 from tests.tables import rows

@@ -9,14 +9,18 @@ from flint import arb
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crucible_worker.grading.math.approximate import MAX_DIGITS, approximate, decimal_value
-from crucible_worker.grading.math.balls import FEW_BITS, Ball, agreement, exactly, magnitude
-from crucible_worker.grading.math.evaluate import Evaluation
-from crucible_worker.grading.math.evaluate_functions import FUNCTIONS, MAX_TERMS
-from crucible_worker.grading.math.evaluate_work import NotReal, NoValue, Work
+from crucible_worker.grading.math.balls import FEW_BITS, Ball, NotReal, NoValue, Work, agreement, exactly, magnitude
+from crucible_worker.grading.math.evaluate import (
+    FUNCTIONS,
+    MAX_DIGITS,
+    MAX_TERMS,
+    Evaluation,
+    approximate,
+    decimal_value,
+)
 from crucible_worker.grading.math.exact import Undefined
+from crucible_worker.grading.math.grammar import parse
 from crucible_worker.grading.math.identity import examine
-from crucible_worker.grading.math.parse import parse
 from crucible_worker.grading.math.tree import (
     Constant,
     FunctionCall,

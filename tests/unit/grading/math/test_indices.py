@@ -2,8 +2,8 @@
 
 from fractions import Fraction
 
-from crucible_worker.grading.math.indices import MAX_EXPANDED_NODES, MAX_EXPANDED_TERMS, expanded, stems, with_index
-from crucible_worker.grading.math.parse import parse
+from crucible_worker.grading.math.grammar import parse
+from crucible_worker.grading.math.operands import MAX_EXPANDED_NODES, MAX_EXPANDED_TERMS, expanded, stems, with_index
 from crucible_worker.grading.math.tree import FunctionCall, Node, Number, Product, Symbol
 
 

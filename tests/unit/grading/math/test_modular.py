@@ -9,11 +9,10 @@ from flint import nmod
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crucible_worker.grading.math.evaluate_work import NoValue, Work
+from crucible_worker.grading.math.balls import NoValue, Work
 from crucible_worker.grading.math.exact import Undefined
-from crucible_worker.grading.math.modular import MAX_SHIFT, ModularEvaluation
-from crucible_worker.grading.math.modular_roots import PRIMES, imaginary_unit, rational_root
-from crucible_worker.grading.math.parse import parse
+from crucible_worker.grading.math.grammar import parse
+from crucible_worker.grading.math.modular import MAX_SHIFT, PRIMES, ModularEvaluation, imaginary_unit, rational_root
 from crucible_worker.grading.math.tree import Node, Number, Power, Product, Sum, Symbol
 from tests.tables import rows
 
@@ -147,7 +146,7 @@ def test_roots_are_roots(which: int) -> None:
 
 def test_primes_are_drawn_anew() -> None:
     """Each worker has primes of its own, so that no text can hold a multiple of them on purpose."""
-    code = "from crucible_worker.grading.math.modular_roots import PRIMES; print(*PRIMES)"
+    code = "from crucible_worker.grading.math.modular import PRIMES; print(*PRIMES)"
     printed = [subprocess.run([sys.executable, "-c", code], capture_output=True, check=True).stdout for _ in range(2)]
     drawn = [int(prime) for text in printed for prime in text.split()]
 

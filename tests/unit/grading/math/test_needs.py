@@ -4,8 +4,8 @@ import random
 from collections.abc import Iterator
 
 from crucible_worker.grading.math.decide import _LETTER, _LONE_LETTER, _undelimited
-from crucible_worker.grading.math.spans import choice
-from crucible_worker.grading.math.spellings import _RULES, _Rule
+from crucible_worker.grading.math.extras.spellings import _RULES, _Rule
+from crucible_worker.grading.math.text import choice
 from tests.tables import rows
 
 MIN_HITS = 50

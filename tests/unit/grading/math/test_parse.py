@@ -3,7 +3,7 @@
 from fractions import Fraction
 from typing import Literal
 
-from crucible_worker.grading.math.parse import parse
+from crucible_worker.grading.math.grammar import parse
 from crucible_worker.grading.math.tree import (
     Based,
     Collection,

@@ -5,9 +5,8 @@ import pickle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crucible_worker.grading.math import cursor, expression, notation, units
-from crucible_worker.grading.math.lexer import MAX_CHARS
-from crucible_worker.grading.math.parse import (
+from crucible_worker.grading.math import expressions, parsing, tokens, units
+from crucible_worker.grading.math.grammar import (
     MAX_NODES,
     MAX_TREE_DEPTH,
     Unreadable,
@@ -15,16 +14,17 @@ from crucible_worker.grading.math.parse import (
     steps_of,
     words_of,
 )
+from crucible_worker.grading.math.lexer import MAX_CHARS
 from crucible_worker.grading.math.tree import Node, Number, children
 from tests.tables import rows
 
 # Encoder of notation, so that random texts go deep into the grammar.
 PIECES = st.sampled_from(
     [
-        *notation.FIXED,
-        *notation.WORD_TOKENS,
-        *notation.UPRIGHT_COMMANDS,
-        *map(chr, list(notation.CHARACTERS)[94:]),
+        *tokens.FIXED,
+        *tokens.WORD_TOKENS,
+        *tokens.UPRIGHT_COMMANDS,
+        *map(chr, list(tokens.CHARACTERS)[94:]),
         *sorted(units.UNITS)[::4],
         *"{}()[]|$,;.^_ -+=<>/!'%0123456789xyzabcdefiPQ" * 4,
         *(r"\{", r"\}", r"\begin{pmatrix}", r"\end{pmatrix}", r"\begin{cases}", r"\end{cases}", r"\text{", r"\boxed{"),
@@ -140,14 +140,14 @@ def test_depth_is_bounded(opening: str, middle: str, closing: str) -> None:
         return opening * depth + middle + closing * depth
 
     levels = 2 if opening in (r"\sqrt{", r"\frac{1}{", "2^{") else 1
-    assert _result(nested(cursor.MAX_DEPTH // levels)) is not None
-    assert _result(nested(cursor.MAX_DEPTH // levels + 1)) is None
+    assert _result(nested(parsing.MAX_DEPTH // levels)) is not None
+    assert _result(nested(parsing.MAX_DEPTH // levels + 1)) is None
 
 
 def test_signs_behind_an_operand_are_bounded() -> None:
     """An operand has at most `MAX_POSTFIXES` signs."""
-    assert _result("x" + "%" * expression.MAX_POSTFIXES) is not None
-    assert _result("x" + "%" * (expression.MAX_POSTFIXES + 1)) is None
+    assert _result("x" + "%" * expressions.MAX_POSTFIXES) is not None
+    assert _result("x" + "%" * (expressions.MAX_POSTFIXES + 1)) is None
 
 
 def test_trees_are_bounded() -> None:

@@ -4,7 +4,7 @@ from fractions import Fraction
 
 import pytest
 
-from crucible_worker.grading.math.parse import Unreadable, parse, words_of
+from crucible_worker.grading.math.grammar import Unreadable, parse, words_of
 from crucible_worker.grading.math.tree import Collection, Number, Quantity, Relation, Symbol, Text
 from tests.tables import rows
 

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from crucible_worker.grading.math.parse import parse
+from crucible_worker.grading.math.grammar import parse
 from crucible_worker.grading.math.symbolic import prove
 from crucible_worker.grading.math.symbolic_form import MAX_EXPONENT, MAX_FACTORIAL, MAX_NODES
 from crucible_worker.grading.math.tree import Constant, FunctionCall, Node, Product, Sum, Symbol, Text
@@ -110,7 +110,7 @@ def test_sympy_counts_with_integers_that_are_bounded() -> None:
 def test_sympy_is_not_imported_before_it_is_needed() -> None:
     """What decides most pairs starts without sympy, which takes half a second to load."""
     code = (
-        "import sys; from crucible_worker.grading.math import approximate, exact, identity, modular, symbolic;"
+        "import sys; from crucible_worker.grading.math import evaluate, exact, identity, modular, symbolic;"
         "sys.exit(bool({'sympy', 'mpmath'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

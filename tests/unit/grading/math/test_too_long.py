@@ -7,13 +7,13 @@ import pytest
 from crucible_bridge.types import MathPolicy, Verdict
 from crucible_worker.grading.base import MAX_SMALL_CHARS, TOO_LONG
 from crucible_worker.grading.math.compare_sets import MAX_BOUNDS
-from crucible_worker.grading.math.cursor import MAX_DEPTH
 from crucible_worker.grading.math.decide import Decision, decide, settle
+from crucible_worker.grading.math.extras.sizes import MAX_SMALL_DIGITS, size_of
+from crucible_worker.grading.math.grammar import parse
 from crucible_worker.grading.math.judging import Judgement, Question, judge
 from crucible_worker.grading.math.lexer import MAX_CHARS
-from crucible_worker.grading.math.numerals import MAX_DIGITS
-from crucible_worker.grading.math.parse import parse
-from crucible_worker.grading.math.sizes import MAX_SMALL_DIGITS, size_of
+from crucible_worker.grading.math.parsing import MAX_DEPTH
+from crucible_worker.grading.math.quantities import MAX_DIGITS
 from tests.tables import rows
 
 SEVENS = "7" * (MAX_DIGITS + 1)

@@ -2,7 +2,7 @@
 
 from fractions import Fraction
 
-from crucible_worker.grading.math.parse import parse
+from crucible_worker.grading.math.grammar import parse
 from crucible_worker.grading.math.tree import Number, Power, Product, Quantity, Sum, Symbol
 from crucible_worker.grading.math.units import MAX_UNIT_WORDS, UNITS, singular
 from tests.tables import rows

@@ -11,8 +11,8 @@ from __future__ import annotations
 import dataclasses
 import re
 
-from crucible_worker.grading.math.notation import spelled
 from crucible_worker.grading.math.outcome import MathOutcome, different, equal
+from crucible_worker.grading.math.tokens import spelled
 
 __all__ = ["MAX_FORMULA_CHARS", "compare_formulas", "has_number_inside", "other_capitals"]
 

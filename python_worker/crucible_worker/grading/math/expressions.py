@@ -1,4 +1,4 @@
-r"""Arithmetic: sums of products of powers, and suffixes of operands.
+"""Arithmetic: sums of products of powers, suffixes of operands, and names with their indices and primes.
 
 From loose to tight: sums; products and quotients from left to right, written or not (`1/2x` is half of x); signs;
 powers, factorials, subscripts, percent and degree signs.
@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from crucible_worker.grading.math import measures
-from crucible_worker.grading.math.assembly import (
+from crucible_worker.grading.math import quantities
+from crucible_worker.grading.math.parsing import (
     MINUS_ONE,
+    Cursor,
+    GrammarRules,
     added,
     as_set,
     is_membership,
@@ -20,11 +22,12 @@ from crucible_worker.grading.math.assembly import (
     quotient,
     with_unit_outside,
 )
-from crucible_worker.grading.math.cursor import Cursor, GrammarRules
-from crucible_worker.grading.math.names import UNKNOWN_FUNCTIONS, Names
-from crucible_worker.grading.math.notation import NUMBER_SETS, spelled
+from crucible_worker.grading.math.quantities import based, number_of_words
+from crucible_worker.grading.math.tokens import NUMBER_SETS, spelled
 from crucible_worker.grading.math.tree import (
+    Based,
     Collection,
+    Constant,
     FunctionCall,
     Interval,
     Node,
@@ -39,7 +42,132 @@ from crucible_worker.grading.math.tree import (
     Symbol,
 )
 
-__all__ = ["MAX_POSTFIXES", "Expressions"]
+__all__ = ["MAX_POSTFIXES", "UNKNOWN_FUNCTIONS", "Expressions", "Names"]
+
+# Names of symbols: indices and primes, and other uses of these signs: bases, minutes, `C_n^k`, calls.
+
+UNKNOWN_FUNCTIONS = frozenset("fghFGH")
+"""Symbols that are functions if a bracket follows."""
+
+_STAR = "^*"
+_LETTER_BASES = frozenset(map(str, range(11, 37)))
+
+
+class Names:
+    """Reads indices and primes."""
+
+    __slots__ = ("_rules",)
+
+    def __init__(self, rules: GrammarRules) -> None:
+        self._rules = rules
+
+    def primed(self, cursor: Cursor, node: Node, marks: str) -> Node:
+        """A symbol with a prime, a function with one, or minutes and seconds of an angle; the sign is already read."""
+        if isinstance(node, Symbol):
+            if cursor.kinds[cursor.at] == "(" and (node.name in UNKNOWN_FUNCTIONS or self.is_applied(cursor)):
+                cursor.at += 1
+                return self._rules.called(cursor, node.name + marks)
+            return Symbol(node.name + marks)
+        return Quantity(node, "arcsecond" if marks == "''" else "arcminute")
+
+    def subscript(self, cursor: Cursor, node: Node) -> Node:
+        """The base of a numeral, or a part of a symbol's name."""
+        kinds = cursor.kinds
+        if isinstance(node, Number | Based):
+            base = self.argument_words(cursor).strip("()")
+            found = number_of_words(base.split()) if base.isalpha() else None
+            size = int(found.value) if found is not None else int(base) if base.isdecimal() and len(base) < 3 else 0
+            digits = node.digits if isinstance(node, Based) else str(node.value)
+            return based(digits, size)
+        if not isinstance(node, Symbol):
+            if not isinstance(node, Constant):
+                cursor.fail("a subscript of something that is not a symbol")
+            node = Symbol(node.name)
+        start = cursor.at
+        words = self.argument_words(cursor)
+        if node.name == "C" and kinds[cursor.at] == "^" and (chosen := self._combinations(cursor, start)) is not None:
+            return chosen
+        if len(node.name) > 1 and node.name.isupper() and words in _LETTER_BASES:
+            return based(node.name, int(words))
+        star = _STAR if node.name.endswith(_STAR) else ""
+        name = f"{node.name.removesuffix(_STAR)}_{words}{star}"
+        if kinds[cursor.at] == "(" and (node.name[0] in UNKNOWN_FUNCTIONS or self.is_applied(cursor)):
+            cursor.at += 1
+            return self._rules.called(cursor, name)
+        return Symbol(name)
+
+    def is_applied(self, cursor: Cursor) -> bool:
+        """Whether a single letter or numeral in brackets follows: V(t) and y(0) are values, not products."""
+        kinds = cursor.kinds
+        return kinds[cursor.at] == "(" and kinds[cursor.at + 1] in ("letter", "number") and kinds[cursor.at + 2] == ")"
+
+    def starred(self, cursor: Cursor, node: Symbol) -> Symbol | None:
+        """A symbol with a star, which is a part of its name; the `^` is already read. None if no star follows."""
+        group = cursor.kinds[cursor.at] == "{"
+        if cursor.kinds[cursor.at + group] != "*" or (group and cursor.kinds[cursor.at + 2] != "}"):
+            return None
+        cursor.at += 1 + 2 * group
+        return Symbol(node.name + _STAR)
+
+    def indexed(self, cursor: Cursor, node: Power) -> Node:
+        """A power whose index follows its exponent, `v^2_0`: the index is that of the base."""
+        if not isinstance(node.base, Symbol):
+            cursor.fail("an index of something that is not a symbol")
+        if node.base.name == "C":
+            start = cursor.at
+            cursor.enter()
+            of = self._rules.argument(cursor)
+            cursor.leave()
+            if not _is_larger(node.exponent, of):
+                return FunctionCall("binomial", (of, node.exponent))
+            cursor.at = start
+        return Power(self.subscript(cursor, node.base), node.exponent)
+
+    def _combinations(self, cursor: Cursor, start: int) -> Node | None:
+        """`C_n^k`, the binomial coefficient; its subscript, already read as a name, is read again as a value.
+
+        None if k is above n: C_1^2 is the square of a constant.
+        """
+        end, cursor.at = cursor.at, start
+        cursor.enter()
+        of = self._rules.argument(cursor)
+        cursor.expect("^")
+        chosen = self._rules.argument(cursor)
+        cursor.leave()
+        if _is_larger(chosen, of):
+            cursor.at = end
+            return None
+        return FunctionCall("binomial", (of, chosen))
+
+    def argument_words(self, cursor: Cursor) -> str:
+        """The spelling of a group or a token, for the name of a symbol."""
+        kinds, values = cursor.kinds, cursor.values
+        if kinds[cursor.at] != "{":
+            if kinds[cursor.at] == "end":
+                cursor.fail()
+            cursor.at += 1
+            return values[cursor.at - 1]
+        start = cursor.at + 1
+        open_groups = 0
+        while True:
+            kind = kinds[cursor.at]
+            if kind == "{":
+                open_groups += 1
+            elif kind == "}":
+                open_groups -= 1
+            elif kind == "end":
+                cursor.fail("} expected")
+            cursor.at += 1
+            if not open_groups:
+                return "".join(values[at] for at in range(start, cursor.at - 1) if kinds[at] not in "{}")
+
+
+def _is_larger(node: Node, other: Node) -> bool:
+    return isinstance(node, Number) and isinstance(other, Number) and node.value > other.value
+
+
+# Arithmetic.
+
 
 MAX_POSTFIXES = 8
 """Signs after one operand: `5!!`, `x'^2`."""
@@ -93,7 +221,7 @@ class Expressions:
             elif kind == "plusminus":
                 terms = [self._plus_minus(cursor, added(terms))]
             else:
-                return measures.spread_unit(terms)
+                return quantities.spread_unit(terms)
             kind = kinds[cursor.at]
 
     def _plus_minus(self, cursor: Cursor, left: Node) -> PlusMinus:
@@ -189,23 +317,23 @@ class Expressions:
     def _composed(self, cursor: Cursor, left: Node) -> Node:
         r"""A composition, `f \circ g`; degrees, if nothing follows."""
         if cursor.kinds[cursor.at] not in _STARTS:
-            return measures.degrees(cursor, left)
+            return quantities.degrees(cursor, left)
         return FunctionCall("compose", (left, self.factor(cursor)))
 
     def _measure(self, cursor: Cursor, factors: list[Node]) -> bool:
         """Give the product its unit, or the last factor if another factor has one; False if no unit follows."""
-        if not measures.may_be_unit(cursor):  # before the factors are examined, as there may be many
+        if not quantities.may_be_unit(cursor):  # before the factors are examined, as there may be many
             return False
-        operated = measures.operated(cursor, factors[-1])
+        operated = quantities.operated(cursor, factors[-1])
         if operated is not None:
             factors[-1] = operated
             return True
         if len(factors) > 1 and any(isinstance(factor, Quantity) for factor in factors[:-1]):
-            node = measures.unit_of(cursor, factors[-1])
+            node = quantities.unit_of(cursor, factors[-1])
             if node is not None:
                 factors[-1] = node
         else:
-            node = measures.unit_of(cursor, multiplied(factors))
+            node = quantities.unit_of(cursor, multiplied(factors))
             if node is not None:
                 factors[:] = [node]
         return node is not None
@@ -214,7 +342,7 @@ class Expressions:
         """A factor without a sign: a product, a mixed number, or a function of what is in brackets."""
         if kind == "(" and cursor.kinds[cursor.at + 1] == "word":
             cursor.at += 1
-            if cursor.values[cursor.at] != "base" or (node := measures.unit_of(cursor, multiplied(factors))) is None:
+            if cursor.values[cursor.at] != "base" or (node := quantities.unit_of(cursor, multiplied(factors))) is None:
                 cursor.fail("words in brackets")
             cursor.expect(")")
             factors[:] = [node]
@@ -253,7 +381,7 @@ class Expressions:
         terms = [multiplied(factors)]
         while cursor.kinds[cursor.at] == "number":
             following = (
-                measures.unit_of(cursor, self.factor(cursor))
+                quantities.unit_of(cursor, self.factor(cursor))
                 if cursor.kinds[cursor.at + 1] == "word"
                 else self.factor(cursor)
             )
@@ -321,7 +449,7 @@ class Expressions:
             return self._names.primed(cursor, node, cursor.values[cursor.at - 1])
         if kind == "%":
             return Quantity(node, "percent")
-        return measures.degrees(cursor, node)
+        return quantities.degrees(cursor, node)
 
     def _power(self, cursor: Cursor, base: Node) -> Node:
         """An exponent: a group, or what plain text means (`2^10`, `10^-3`, `2^n!`)."""
@@ -329,10 +457,10 @@ class Expressions:
         kind = kinds[cursor.at]
         if kind == "degree" or kind == "circ":
             cursor.at += 1
-            return measures.degrees(cursor, base)
+            return quantities.degrees(cursor, base)
         if kind == "{" and kinds[cursor.at + 2] == "}" and kinds[cursor.at + 1] in ("degree", "circ"):
             cursor.at += 3
-            return measures.degrees(cursor, base)
+            return quantities.degrees(cursor, base)
         if kind == "{" and kinds[cursor.at + 1] == "'":
             return self._primes(cursor, base)
         if kind == "'":
@@ -340,7 +468,7 @@ class Expressions:
             return self._names.primed(cursor, base, "'")
         if isinstance(base, Symbol) and (starred := self._names.starred(cursor, base)) is not None:
             return starred
-        if (ordinal := measures.ordinal(cursor, base)) is not None:
+        if (ordinal := quantities.ordinal(cursor, base)) is not None:
             return ordinal
         cursor.enter()
         if kind == "{":

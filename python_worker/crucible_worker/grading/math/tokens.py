@@ -1,13 +1,25 @@
-r"""The meaning of commands, characters and words.
+r"""The tokens of answers: the meaning of commands, characters and words, and of runs of letters.
 
 A token has a kind, which the parser uses, and a value. Kinds of one character are that character; the others have
 names. `\dfrac` and `\tfrac` are one kind, as are `\leq`, `\le` and the sign itself: the parser knows one spelling.
+
+Runs of letters are words, names, functions, or products of symbols:
+
+- A run of letters with a mathematical meaning (`sin`, `pi`, `and`) has that meaning; so have `sinx`, `xlnx`.
+- After an operand, a run that abbreviates a unit (`cm`) is that unit; alone it is not.
+- Two or more capitals are a name: `AB` is one symbol, different from `BA`.
+- In upright type (`\text`, `\mathrm`, ...) two or more letters are a word.
+- Elsewhere a run is a word if it has four letters or more, one of them a vowel, and is not a stretch of the alphabet
+  (`abcd`); if it is a capital and two or more small letters; or if it is one of a few short English words. Every
+  other run is a product of symbols: `xy`, `abc`, `Cx`.
 """
 
 # ruff: noqa: RUF001 - these tables are about signs that look like others.
 
 from __future__ import annotations
 
+import functools
+import itertools
 from collections.abc import Iterable, Mapping
 
 __all__ = [
@@ -16,11 +28,15 @@ __all__ = [
     "FIXED",
     "FUNCTIONS",
     "GRAPHIC_TAGS",
+    "MAX_LETTERS",
     "NUMBER_SETS",
     "SHORT_WORDS",
     "UPRIGHT_COMMANDS",
+    "WIDE_SPACE",
     "WORD_TOKENS",
+    "italic_letters",
     "spelled",
+    "upright_letters",
 ]
 
 
@@ -285,3 +301,69 @@ SHORT_WORDS = spelled(
     " red men man boy cat dog pen egg car cup bag box hat toy pie bus key cow pig hen old new big"
 )
 """English words of two and three letters; not `at`, `by`, `it`, which are products in `at^2`, `ax + by`, `e^{it}`."""
+
+
+WIDE_SPACE = (
+    r"\\hspace\*?\{ ?(?:[1-9][0-9]?(?:\.[0-9]{1,2})? ?(?:cm|em|in)|0?\.[3-9][0-9]? ?(?:cm|in)"
+    r"|[1-9][0-9](?:\.[0-9]{1,2})? ?(?:pt|mm|ex|mu)|[5-9] ?mm) ?\}"
+)
+"""The expression of a space that divides like `\\quad`; a smaller one is a blank."""
+
+
+# Runs of letters.
+
+
+MAX_LETTERS = 24
+"""A longer run is always a word."""
+
+_VOWELS = frozenset("aeiouAEIOU")
+_ARGUMENTS = frozenset("xyz")
+
+
+@functools.lru_cache(maxsize=4096)
+def upright_letters(run: str) -> tuple[tuple[str, str], ...]:
+    """The meaning of letters in upright type."""
+    if len(run) == 1:
+        return (("upright", run),)
+    known = WORD_TOKENS.get(run) or WORD_TOKENS.get(run.lower())
+    if known is not None:
+        return (known,)
+    if run in FUNCTIONS:
+        return (("function", FUNCTIONS[run]),)
+    if run.isupper() and run.isascii():
+        return (("name", run),)
+    return (("word", run),)
+
+
+@functools.lru_cache(maxsize=4096)
+def italic_letters(run: str) -> tuple[tuple[str, str], ...]:
+    """The meaning of letters in plain text and in mathematics."""
+    if len(run) == 1:
+        return (("letter", run),) if run.isascii() else (("word", run),)
+    known = WORD_TOKENS.get(run) or WORD_TOKENS.get(run.lower())
+    if known is not None:
+        return (known,)
+    if run[:-1] in ("or", "and") and run[-1].isupper():  # 1orW
+        return (WORD_TOKENS[run[:-1]], ("letter", run[-1]))
+    head = int(run[0] in _ARGUMENTS)  # sinx, xlnx
+    function = WORD_TOKENS.get(run[head:-1])
+    if run[-1] in _ARGUMENTS and function is not None and function[0] == "function":
+        return (*(("letter", letter) for letter in run[:head]), function, ("letter", run[-1]))
+    if _is_word(run):
+        return (("word", run),)
+    if run.isupper():
+        return (("name", run),)
+    return tuple(("letter", letter) for letter in run)
+
+
+def _is_word(run: str) -> bool:
+    lower = run.lower()
+    if not run.isascii() or lower in SHORT_WORDS:
+        return True
+    if run.isupper():
+        return False
+    if len(run) >= 3 and run[0].isupper() and run[1:].islower():
+        return True
+    if len(run) < 4 or not _VOWELS.intersection(run):
+        return False
+    return any(ord(after) - ord(before) != 1 for before, after in itertools.pairwise(lower))

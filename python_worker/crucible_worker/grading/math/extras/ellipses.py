@@ -6,7 +6,7 @@ import itertools
 import math
 from fractions import Fraction
 
-from crucible_worker.grading.math.canonical import rational_or_none
+from crucible_worker.grading.math.exact import rational_or_none
 from crucible_worker.grading.math.tree import Collection, Node, Number, Product, Sum, Symbol
 
 __all__ = ["DOTS", "MAX_WRITTEN_OUT", "value_of", "written_out"]

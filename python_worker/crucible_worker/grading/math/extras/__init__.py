@@ -1,0 +1,1 @@
+"""Rare notations of answers: chemistry, dates, dots, numbers too large to compute, spellings of other countries."""
