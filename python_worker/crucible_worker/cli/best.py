@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crucible_worker.cli.completion import one_of, run_ids
 from crucible_worker.cli.options import (
     EXIT_FAILED,
     AcrossRules,
@@ -20,10 +19,11 @@ from crucible_worker.cli.options import (
     MinScoredShare,
     ModelRoot,
     StateDir,
+    one_of,
+    run_ids,
     settings_or_exit,
 )
-from crucible_worker.cli.reading import Address, read_or_exit
-from crucible_worker.cli.remote import AddressTokenFile, AddressTrust, AddressTrustedName, Trust
+from crucible_worker.cli.reading import Address, AddressTokenFile, AddressTrust, AddressTrustedName, Trust, read_or_exit
 
 if TYPE_CHECKING:
     from crucible_bridge import Bridge

@@ -6,10 +6,18 @@ from typing import Annotated
 
 import typer
 
-from crucible_worker.cli.completion import evaluation_ids
-from crucible_worker.cli.options import Config, DataRoot, Json, ModelRoot, OpenAIServer, StateDir
-from crucible_worker.cli.reading import Address, EvaluationIdArgument, read_or_exit, refuse, say_state
-from crucible_worker.cli.remote import AddressTokenFile, AddressTrust, AddressTrustedName, Trust
+from crucible_worker.cli.options import Config, DataRoot, Json, ModelRoot, OpenAIServer, StateDir, evaluation_ids
+from crucible_worker.cli.reading import (
+    Address,
+    AddressTokenFile,
+    AddressTrust,
+    AddressTrustedName,
+    EvaluationIdArgument,
+    Trust,
+    read_or_exit,
+    refuse,
+    say_state,
+)
 
 __all__ = ["concurrency", "pause", "resume"]
 
@@ -78,7 +86,7 @@ def resume(
     """
     if (evaluation_id is None) is not all_interrupted:
         refuse("give either ID or --all-interrupted")
-    from crucible_worker.cli.resuming import resume_at_worker, resume_here
+    from crucible_worker.cli.running import resume_at_worker, resume_here
 
     places = (config, state_dir, address, token_file, Trust(tls_ca, tls_name))
     if address is not None:

@@ -12,8 +12,16 @@ from typing import IO, TYPE_CHECKING, Annotated, Protocol
 import typer
 
 from crucible_worker.cli.options import EXIT_USAGE, Config, StateDir, settings_or_exit
-from crucible_worker.cli.reading import Address, read_or_exit, refuse, refuse_journal
-from crucible_worker.cli.remote import AddressTokenFile, AddressTrust, AddressTrustedName, Trust
+from crucible_worker.cli.reading import (
+    Address,
+    AddressTokenFile,
+    AddressTrust,
+    AddressTrustedName,
+    Trust,
+    read_or_exit,
+    refuse,
+    refuse_journal,
+)
 
 if TYPE_CHECKING:
     from crucible_bridge import Bridge
