@@ -38,8 +38,7 @@ from crucible_worker.journal.queries import EvaluationRow, Reads, SnapshotReads,
 from crucible_worker.journal.records import request_from_record
 from crucible_worker.metrics.multiple import holm
 from crucible_worker.metrics.paired import paired_difference
-from crucible_worker.reports.scored import enough_scored, scored_by_key
-from crucible_worker.reports.superseded import Written, superseded
+from crucible_worker.reports.ranking import Written, enough_scored, scored_by_key, superseded
 
 __all__ = ["Comparisons", "Known", "compare_in"]
 

@@ -222,7 +222,7 @@ async def _ranked(
     from crucible_bridge.types import Goal
     from crucible_worker.history.rules import of_latest_rules
     from crucible_worker.reports.facts import rules_in_words
-    from crucible_worker.reports.scored import enough_scored
+    from crucible_worker.reports.ranking import enough_scored
 
     current = [one for one in candidates if not one.result.superseded]
     found = current if across_rules else of_latest_rules(current)
@@ -256,7 +256,7 @@ async def _ranked(
     pairs = await _pairs(bridge, first, retained, evaluator, confidence, across_rules)
     tied: list[tuple[_Candidate, PairedComparison | None]] = []
     worse: list[tuple[_Candidate, PairedComparison | None]] = []
-    from crucible_worker.reports.summaries import is_tied
+    from crucible_worker.reports.page_data import is_tied
 
     for one in others:
         pair = pairs.get(one.result.evaluation_id)

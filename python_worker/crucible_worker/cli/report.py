@@ -106,8 +106,7 @@ def _request_or_exit(
     ids: list[str], run: str | None, report_format: str, title: str, max_samples: int | None
 ) -> ReportRequest:
     from crucible_bridge.types import ReportFormat
-    from crucible_worker.reports.chosen_samples import MAX_SAMPLES
-    from crucible_worker.reports.writing import ReportRequest
+    from crucible_worker.reports.writing import MAX_SAMPLES, ReportRequest
 
     if report_format not in SUFFIXES:
         refuse(f"--format is {report_format[:60]!r}, must be one of {', '.join(SUFFIXES)}")
@@ -157,7 +156,7 @@ def written(file: Path, text: str) -> bool:
 
 
 class BridgeSource:
-    """Reads page by page, so that no message limits the size of a report; see `reports.source.ReportSource`."""
+    """Reads page by page, so that no message limits the size of a report; see `reports.writing.ReportSource`."""
 
     def __init__(self, bridge: Bridge) -> None:
         """Read from this worker."""

@@ -106,7 +106,7 @@ def _show_run(run: str, *source: Any, verbose: bool, as_json: bool) -> None:
         typer.echo(json.dumps(data, allow_nan=False))
         return
     from crucible_worker.cli.tables import write_table
-    from crucible_worker.reports.run_tables import first_bests
+    from crucible_worker.reports.page_data import first_bests
 
     headlines = [best.metric for best in first_bests(info)]
     rows = [
@@ -133,7 +133,7 @@ def _evaluations(run: RunInfo) -> str:
 
 
 def _bests(run: RunInfo) -> str:
-    from crucible_worker.reports.run_tables import first_bests
+    from crucible_worker.reports.page_data import first_bests
 
     words = [
         f"{one.metric} {one.value:.4g}{'' if one.step is None else f' at step {one.step}'}{_not_all(one.scored)}"
@@ -161,7 +161,7 @@ def _model(checkpoint: Checkpoint, verbose: bool) -> str:
 
 
 def _result(run: RunInfo, result: CheckpointResult, headlines: Sequence[str], verbose: bool) -> Sequence[str]:
-    from crucible_worker.reports.run_tables import dataset_name
+    from crucible_worker.reports.page_data import dataset_name
 
     keys = list(result.metrics)
     if not verbose:
@@ -179,7 +179,7 @@ def _result(run: RunInfo, result: CheckpointResult, headlines: Sequence[str], ve
 
 
 def _not_all(scored: ScoredCount | None) -> str:
-    from crucible_worker.reports.scored import scored_in_words
+    from crucible_worker.reports.ranking import scored_in_words
 
     words = scored_in_words(scored)
     return f", {words}" if words else ""

@@ -191,7 +191,7 @@ def _whole(data: Mapping[str, Any]) -> str:
 
 async def _write_table(results: AsyncIterator[SampleResult]) -> None:
     from crucible_worker.cli.tables import write_table
-    from crucible_worker.reports.records import asked_text, shown_output
+    from crucible_worker.reports.as_json import asked_text, shown_output
 
     rows = [
         [
@@ -234,8 +234,7 @@ async def write_csv(stream: TextIO, results: AsyncIterable[SampleResult]) -> Non
 
 def csv_row(result: SampleResult) -> Sequence[str | int | float | None]:
     """The cells of one result; what is not recorded is empty."""
-    from crucible_worker.reports.as_json import sample_as_data
-    from crucible_worker.reports.records import asked_text
+    from crucible_worker.reports.as_json import asked_text, sample_as_data
 
     data = sample_as_data(result)
     problem, usage = data["problem"] or {}, data["usage"] or {}

@@ -26,7 +26,7 @@ from crucible_worker.journal import Transaction
 from crucible_worker.journal.packing import pack, pack_text, unpack, unpack_text
 from crucible_worker.journal.queries import Reads, evaluation_of, find_by_number, list_rows, rules_of
 from crucible_worker.reports.facts import format_dataset
-from crucible_worker.reports.scored import scored_by_key
+from crucible_worker.reports.ranking import scored_by_key
 
 __all__ = ["CheckpointMeasurement", "forget", "keep", "measured_of_run", "remove_old"]
 

@@ -29,8 +29,7 @@ from crucible_worker.history.checkpoint_results import CheckpointMeasurement, me
 from crucible_worker.journal import Journal
 from crucible_worker.journal.queries import Reads, SnapshotReads
 from crucible_worker.reports.metric_keys import keys_of_result
-from crucible_worker.reports.scored import enough_scored
-from crucible_worker.reports.superseded import Written, superseded
+from crucible_worker.reports.ranking import Written, enough_scored, superseded
 from crucible_worker.util.held_paths import format_own_model, own_model
 from crucible_worker.util.managed_refs import as_managed
 

@@ -64,7 +64,7 @@ from crucible_worker.journal.patient_plans import (
 from crucible_worker.journal.queries import Reads, SnapshotReads, evaluation_of, find
 from crucible_worker.planning.best_file import Followed, write_best
 from crucible_worker.reports.metric_keys import keys_of
-from crucible_worker.reports.scored import enough_scored, scored_by_key
+from crucible_worker.reports.ranking import enough_scored, scored_by_key
 from crucible_worker.util.error_reporter import logged
 from crucible_worker.util.held_paths import format_own_model
 

@@ -45,8 +45,7 @@ from crucible_worker.datasets.loading import LoadedDataset, MalformedSample
 from crucible_worker.evaluations import Evaluations
 from crucible_worker.planning.follow.follows import Follows
 from crucible_worker.planning.plans import EvaluationPlans
-from crucible_worker.reports.chosen_samples import MAX_SAMPLES
-from crucible_worker.reports.writing import ReportRequest
+from crucible_worker.reports.writing import MAX_SAMPLES, ReportRequest
 from crucible_worker.rpc import registration
 from crucible_worker.rpc.methods import Context, Encoded
 from crucible_worker.rpc.offload import Offload

@@ -19,8 +19,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from crucible_bridge.errors import BridgeError, InvalidField, NotFound
-from crucible_worker.reports.as_html import live_html
-from crucible_worker.reports.front_end import page_script, page_styles
+from crucible_worker.reports.as_html import live_html, page_script, page_styles
 from crucible_worker.web.access import Access, Guard
 from crucible_worker.web.answers import Answer, PageData
 from crucible_worker.web.changes import Changes
