@@ -64,7 +64,7 @@ from crucible_worker.grading.math.prose import formulas_of
 from crucible_worker.grading.math.spellings import respelled
 from crucible_worker.grading.registry import create
 from crucible_worker.metrics.trajectory import trajectory_metrics
-from crucible_worker.planning.follow.json_reader import JsonReader
+from crucible_worker.planning.follow.contents import JsonReader
 from crucible_worker.rendering.responses import parse_text
 from crucible_worker.rendering.stops import Stops
 from crucible_worker.util.reasoning import without_thinking

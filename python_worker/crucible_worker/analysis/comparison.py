@@ -28,10 +28,17 @@ from crucible_bridge.types import (
     SampleChange,
     SeriesPoint,
 )
-from crucible_worker.analysis.clusters import Clusters
 from crucible_worker.analysis.gating import gate
-from crucible_worker.analysis.pairing import Known, check_comparable, goal_of, place_of, sample_scores, why_not
-from crucible_worker.analysis.ties import tied_with
+from crucible_worker.analysis.pairing import (
+    Clusters,
+    Known,
+    check_comparable,
+    goal_of,
+    place_of,
+    sample_scores,
+    tied_with,
+    why_not,
+)
 from crucible_worker.history.rules import of_latest_rules
 from crucible_worker.journal import Journal
 from crucible_worker.journal.queries import EvaluationRow, Reads, SnapshotReads, evaluation_of, find, list_rows

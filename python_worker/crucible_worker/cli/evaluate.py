@@ -176,7 +176,7 @@ def evaluate(
     parameters = locals().copy()  # by name, for `EvaluateOptions`
     with loading():
         # Before anything else imports structlog: here it is imported without rich, which would cost 34 ms and 5.5 MB.
-        importlib.import_module("crucible_worker.telemetry.logging")
+        importlib.import_module("crucible_worker.telemetry")
         from crucible_worker.cli.requests import EvaluateOptions, allowing, evaluators_of
 
         run_summary = importlib.import_module("crucible_worker.cli.running")

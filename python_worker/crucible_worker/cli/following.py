@@ -44,11 +44,11 @@ from crucible_worker.evaluators.parts import EvaluatorParts
 from crucible_worker.journal.follows import FollowRow
 from crucible_worker.planning.follow.following import Following
 from crucible_worker.planning.follow.follows import Follows
-from crucible_worker.planning.follow.unnamed import unnamed_line
+from crucible_worker.planning.follow.names import unnamed_line
 from crucible_worker.reports.as_json import evaluation_as_json
 from crucible_worker.reports.sentences import evaluator_sentences, unscored_warnings
 from crucible_worker.server.parts import CustomFiles
-from crucible_worker.telemetry.logging import configure_logging
+from crucible_worker.telemetry import configure_logging
 
 __all__ = ["PLACEHOLDER", "FollowOptions", "refusing_follow", "request_of", "run"]
 

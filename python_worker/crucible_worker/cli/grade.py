@@ -190,7 +190,7 @@ async def _grade(
 ) -> _Tally:
     Termination()  # like an interrupt: children are ended and the draft is removed
     from crucible_worker.cli.progress import counting
-    from crucible_worker.telemetry.logging import configure_logging
+    from crucible_worker.telemetry import configure_logging
 
     log_writer, tally = configure_logging("console", "warning"), _Tally()
     size = os.fstat(file.fileno()).st_size  # 0 of a pipe

@@ -196,7 +196,7 @@ def _run(
     from crucible_worker.cli.refusals import Refused, refusing
     from crucible_worker.cli.requests import evaluations_to_run
     from crucible_worker.cli.running import Observation, write_error
-    from crucible_worker.telemetry.logging import configure_logging
+    from crucible_worker.telemetry import configure_logging
 
     shown: list[tuple[str, RenderSampleResponse]] = []
     log_writer = configure_logging("console", "warning")

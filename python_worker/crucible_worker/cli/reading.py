@@ -240,7 +240,7 @@ def read_or_exit(
     # Before grpc is imported: its C core would write lines of its own.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from crucible_bridge.errors import BridgeError, Code
-    from crucible_worker.telemetry.logging import configure_logging
+    from crucible_worker.telemetry import configure_logging
 
     async def run(results: AbstractAsyncContextManager[Bridge]) -> _T:
         Termination()

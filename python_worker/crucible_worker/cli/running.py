@@ -53,7 +53,7 @@ from crucible_worker.journal.records import Joint
 from crucible_worker.reports.facts import adjustments_text, another_model, named_with_role
 from crucible_worker.reports.sentences import evaluator_sentences, unscored_warnings
 from crucible_worker.server.parts import CustomFiles
-from crucible_worker.telemetry.logging import configure_logging
+from crucible_worker.telemetry import configure_logging
 from crucible_worker.util.held_paths import format_own_model
 
 if TYPE_CHECKING:

@@ -55,7 +55,7 @@ def view(
     # Before grpc is imported: its C core would write lines of its own.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from crucible_bridge.errors import BridgeError
-    from crucible_worker.telemetry.logging import configure_logging
+    from crucible_worker.telemetry import configure_logging
 
     try:
         importlib.import_module("crucible_worker.web.server")

@@ -45,7 +45,7 @@ from crucible_bridge.types import (
     parse_model,
 )
 from crucible_worker.analysis.comparison import Known, compare_in
-from crucible_worker.history.checkpoint_results import CheckpointMeasurement, measured_of_run
+from crucible_worker.history.run_registry import CheckpointMeasurement, measured_of_run
 from crucible_worker.journal import Journal, JournalUnavailable, Transaction
 from crucible_worker.journal.follows import place_of_model
 from crucible_worker.journal.log_once import LogOnce

@@ -51,7 +51,7 @@ from crucible_worker.rpc.methods import Context, Encoded
 from crucible_worker.rpc.offload import Offload
 from crucible_worker.rpc.orchestrator import Frames, Requests, evaluate_held
 from crucible_worker.rpc.telemetry import encoded_page
-from crucible_worker.telemetry.logging import bind_contextvars
+from crucible_worker.telemetry import bind_contextvars
 from crucible_worker.util.limits import WorkerLimits
 
 __all__ = ["BATCH_BYTES", "BATCH_SAMPLES", "EvaluationService"]

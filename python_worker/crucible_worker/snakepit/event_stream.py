@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator
 import structlog
 
 from crucible_bridge.errors import InternalError
-from crucible_worker.events.own_events import OwnEvents
+from crucible_worker.events.streams import OwnEvents
 from crucible_worker.journal import JournalUnavailable
 from crucible_worker.journal.log_once import LogOnce
 from crucible_worker.rpc import Calls

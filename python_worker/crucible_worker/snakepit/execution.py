@@ -21,7 +21,7 @@ from crucible_worker.snakepit.messages import ToolRequest, answer, failure, read
 from crucible_worker.snakepit.results import ToolResult
 from crucible_worker.snakepit.tools import ToolCall, Tools
 from crucible_worker.snakepit.wire import snakepit_bridge_pb2 as pb
-from crucible_worker.telemetry.logging import bind_contextvars
+from crucible_worker.telemetry import bind_contextvars
 from crucible_worker.util.parsing import aside_if_large
 
 __all__ = ["FRAME_BYTES", "Execution"]

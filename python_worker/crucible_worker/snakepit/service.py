@@ -11,7 +11,7 @@ import grpc.aio
 
 from crucible_bridge.codec.elements import request_parsed
 from crucible_bridge.errors import InvalidField
-from crucible_worker.events.own_events import OwnEvents
+from crucible_worker.events.streams import OwnEvents
 from crucible_worker.rpc import Calls
 from crucible_worker.rpc.errors import mapped
 from crucible_worker.rpc.methods import Context

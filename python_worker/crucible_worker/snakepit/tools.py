@@ -25,7 +25,7 @@ from crucible_worker.snakepit.results import Output, ToolResult
 from crucible_worker.snakepit.tools_arrays import Binary
 from crucible_worker.snakepit.tools_catalogue import TOOLS, Tool
 from crucible_worker.snakepit.tools_schema import parameters_schema
-from crucible_worker.telemetry.logging import bind_contextvars
+from crucible_worker.telemetry import bind_contextvars
 
 __all__ = ["LIST_TOOLS", "ToolCall", "ToolResult", "Tools"]
 
