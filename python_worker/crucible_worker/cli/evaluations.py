@@ -1,4 +1,4 @@
-"""`crucible-worker list`, `show`, `cancel` and `rm`: evaluations of a journal or of a worker."""
+"""Evaluations of a journal or of a worker: `list`, `show`, `cancel`, `rm`, `pause`, `resume` and `concurrency`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crucible_worker.cli.options import EXIT_FAILED, Config, Json, StateDir, one_of, run_ids
+from crucible_worker.cli.options import (
+    EXIT_FAILED,
+    Config,
+    DataRoot,
+    Json,
+    ModelRoot,
+    OpenAIServer,
+    StateDir,
+    one_of,
+    run_ids,
+)
 from crucible_worker.cli.options import evaluation_ids as completed_ids
 from crucible_worker.cli.reading import (
     Address,
@@ -21,6 +31,7 @@ from crucible_worker.cli.reading import (
     asked_pairs,
     read_or_exit,
     refuse,
+    say_state,
 )
 
 if TYPE_CHECKING:
@@ -31,7 +42,7 @@ if TYPE_CHECKING:
     from crucible_bridge.types import Evaluation
     from crucible_worker.reports.metric_keys import Infos
 
-__all__ = ["cancel", "list_evaluations", "remove", "show"]
+__all__ = ["cancel", "concurrency", "list_evaluations", "pause", "remove", "resume", "show"]
 
 MAX_PAGE = 1_000
 """Evaluations that are read at once."""
@@ -370,3 +381,115 @@ def _question(found: Sequence[Evaluation]) -> str:
 
 def _samples(count: int) -> str:
     return f"{count:,} sample{'' if count == 1 else 's'}"
+
+
+# `crucible-worker pause`, `resume` and `concurrency`: what can be changed of an evaluation while it runs.
+
+_Concurrency = Annotated[
+    int, typer.Argument(metavar="N", help="At most so many samples at work at once.", show_default=False)
+]
+
+
+_OneOf = Annotated[
+    str | None,
+    typer.Argument(metavar="[ID]", help="The evaluation.", autocompletion=completed_ids, show_default=False),
+]
+_AllInterrupted = Annotated[
+    bool, typer.Option("--all-interrupted", help="In place of ID: every interrupted one, the oldest first.")
+]
+
+
+def pause(
+    evaluation_id: EvaluationIdArgument,
+    config: Config = None,
+    state_dir: StateDir = None,
+    address: Address = None,
+    token_file: AddressTokenFile = None,
+    tls_ca: AddressTrust = None,
+    tls_name: AddressTrustedName = None,
+    as_json: Json = False,
+) -> None:
+    """Pause an evaluation, whichever worker runs it: samples under way finish, and no other begins.
+
+    It stays paused, over restarts of workers as well, until resume. Its deadline does not count meanwhile.
+
+    Example: crucible-worker pause nightly-320 --state-dir ./journal
+    """
+    say_state(
+        read_or_exit(
+            lambda bridge: bridge.evaluation.pause_evaluation(evaluation_id),
+            config,
+            state_dir,
+            address,
+            token_file,
+            Trust(tls_ca, tls_name),
+        ),
+        as_json,
+    )
+
+
+def resume(
+    evaluation_id: _OneOf = None,
+    all_interrupted: _AllInterrupted = False,
+    config: Config = None,
+    state_dir: StateDir = None,
+    model_root: ModelRoot = None,
+    data_root: DataRoot = None,
+    openai_server: OpenAIServer = None,
+    address: Address = None,
+    token_file: AddressTokenFile = None,
+    tls_ca: AddressTrust = None,
+    tls_name: AddressTrustedName = None,
+    as_json: Json = False,
+) -> None:
+    """Let an evaluation continue: end its pause, or run the rest if it is interrupted, or failed with what may pass.
+
+    At --address that worker runs the rest. Otherwise this command does, as the same `evaluate` would.
+
+    Example: crucible-worker resume nightly-320 --state-dir ./journal
+    """
+    if (evaluation_id is None) is not all_interrupted:
+        refuse("give either ID or --all-interrupted")
+    from crucible_worker.cli.running import resume_at_worker, resume_here
+
+    places = (config, state_dir, address, token_file, Trust(tls_ca, tls_name))
+    if address is not None:
+        code = resume_at_worker(evaluation_id, *places, as_json=as_json)
+    else:
+        code = resume_here(
+            evaluation_id,
+            *places,
+            as_json=as_json,
+            model_roots=model_root,
+            data_roots=data_root,
+            openai_servers=openai_server,
+        )
+    raise typer.Exit(code)
+
+
+def concurrency(
+    evaluation_id: EvaluationIdArgument,
+    number: _Concurrency,
+    config: Config = None,
+    state_dir: StateDir = None,
+    address: Address = None,
+    token_file: AddressTokenFile = None,
+    tls_ca: AddressTrust = None,
+    tls_name: AddressTrustedName = None,
+    as_json: Json = False,
+) -> None:
+    """Change how many samples of an evaluation may be at work at once, whichever worker runs it.
+
+    Example: crucible-worker concurrency nightly-320 64 --state-dir ./journal
+    """
+    say_state(
+        read_or_exit(
+            lambda bridge: bridge.evaluation.set_evaluation_concurrency(evaluation_id, number),
+            config,
+            state_dir,
+            address,
+            token_file,
+            Trust(tls_ca, tls_name),
+        ),
+        as_json,
+    )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import csv
 import dataclasses
 import json
 import re
@@ -226,6 +225,8 @@ _FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\n]")
 
 async def write_csv(stream: TextIO, results: AsyncIterable[SampleResult]) -> None:
     """Write a header and a row for each result as it arrives."""
+    import csv
+
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(CSV_COLUMNS)
     async for result in results:
