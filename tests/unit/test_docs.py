@@ -278,9 +278,9 @@ def events_of_every_kind() -> Iterator[Event]:
         held_identity="i",
         written_ns=0,
     )
-    yield follow_records.found("run", checkpoint, 1, "no links")
-    yield follow_records.skipped("run", checkpoint, 1, "gone")
-    yield follow_records.released("run", checkpoint, 1, "changed")
+    yield follow_records.checkpoint_found("run", checkpoint, 1, "no links")
+    yield follow_records.checkpoint_skipped("run", checkpoint, 1, "gone")
+    yield follow_records.checkpoint_released("run", checkpoint, 1, "changed")
 
 
 def test_every_key_of_an_event_is_in_its_kinds_comment():

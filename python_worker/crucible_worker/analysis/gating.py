@@ -37,8 +37,7 @@ from crucible_worker.journal.queries import EvaluationRow, Reads, evaluation_of,
 from crucible_worker.metrics.gating import AllowedDrop, Drop, GateFinding, drop_of_values, finding, paired_drop
 from crucible_worker.metrics.multiple import holm
 from crucible_worker.metrics.paired import MAX_SCORE
-from crucible_worker.reports.metric_keys import STRICT
-from crucible_worker.reports.sentences import reasons_text
+from crucible_worker.reports.metric_keys import STRICT, reasons_text
 
 __all__ = ["gate"]
 

@@ -150,7 +150,7 @@ def _as_data(found: EvaluationComparison) -> dict[str, Any]:
 
 
 def _write(found: EvaluationComparison, confidence: float, rank_by: str | None, *, verbose: bool) -> None:
-    from crucible_worker.reports.sentences import unscored_warnings
+    from crucible_worker.reports.metric_keys import unscored_warnings
 
     if not found.comparisons:
         typer.echo("nothing to compare: the evaluations have no evaluator in common")

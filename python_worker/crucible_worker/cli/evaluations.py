@@ -205,7 +205,7 @@ async def _infos(bridge: Bridge) -> Infos:
 
 def _row(evaluation: Evaluation, infos: Infos, *, verbose: bool) -> Sequence[str]:
     from crucible_worker.reports.facts import facts_of
-    from crucible_worker.reports.sentences import evaluator_sentences
+    from crucible_worker.reports.metric_keys import evaluator_sentences
     from crucible_worker.util.held_paths import format_own_model
 
     request = evaluation.request
@@ -248,7 +248,7 @@ def _progress(evaluation: Evaluation) -> str:
 def _write(evaluation: Evaluation, infos: Infos, *, verbose: bool) -> None:
     from crucible_worker.cli.tables import write_table
     from crucible_worker.reports.facts import facts_of
-    from crucible_worker.reports.sentences import evaluator_sentences, unscored_warnings
+    from crucible_worker.reports.metric_keys import evaluator_sentences, unscored_warnings
 
     typer.echo(f"{evaluation.evaluation_id}: {_progress(evaluation)}")
     if evaluation.problem is not None:

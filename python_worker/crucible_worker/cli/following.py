@@ -46,7 +46,7 @@ from crucible_worker.planning.follow.following import Following
 from crucible_worker.planning.follow.follows import Follows
 from crucible_worker.planning.follow.names import unnamed_line
 from crucible_worker.reports.as_json import evaluation_as_json
-from crucible_worker.reports.sentences import evaluator_sentences, unscored_warnings
+from crucible_worker.reports.metric_keys import evaluator_sentences, unscored_warnings
 from crucible_worker.server.parts import CustomFiles
 from crucible_worker.telemetry import configure_logging
 

@@ -103,7 +103,7 @@ class _Settling:
 
     async def _follow(self, evaluation: Evaluation) -> None:
         from crucible_bridge.errors import BridgeError
-        from crucible_worker.reports.sentences import event_sentence
+        from crucible_worker.reports.metric_keys import event_sentence
 
         stream = self._bridge.evaluation.watch_evaluation(evaluation.evaluation_id, without_samples=True)
         try:
@@ -172,7 +172,7 @@ class _Results:
 
     def ended(self, evaluation: Evaluation) -> Iterator[str]:
         """The lines of an evaluation that has ended."""
-        from crucible_worker.reports.sentences import evaluator_sentences, unscored_warnings
+        from crucible_worker.reports.metric_keys import evaluator_sentences, unscored_warnings
 
         identity, problem = evaluation.evaluation_id, evaluation.problem
         why = "" if problem is None else f", {problem.reason}: {problem.message}"

@@ -15,9 +15,8 @@ from crucible_worker.reports.facts import (
     problem_text,
     shown_failures,
 )
-from crucible_worker.reports.metric_keys import without_equal_strict
+from crucible_worker.reports.metric_keys import unscored_warnings, without_equal_strict
 from crucible_worker.reports.plain_json import replace_surrogates
-from crucible_worker.reports.sentences import unscored_warnings
 from crucible_worker.util.held_paths import format_own_model
 
 __all__ = ["MAX_CELL_CHARS", "render_markdown"]

@@ -30,10 +30,16 @@ from crucible_bridge.types import (
 )
 from crucible_worker.reports.distributions import ResultDistributions
 from crucible_worker.reports.facts import facts_of, format_dataset, problem_text, rules_in_words, usage_as_data
-from crucible_worker.reports.metric_keys import EvaluatorKeys, Infos, keys_of, with_strict, without_equal_strict
+from crucible_worker.reports.metric_keys import (
+    EvaluatorKeys,
+    Infos,
+    keys_of,
+    unscored_warnings,
+    with_strict,
+    without_equal_strict,
+)
 from crucible_worker.reports.plain_json import plain
 from crucible_worker.reports.ranking import Written, enough_scored, scored_by_key, scored_in_words, superseded
-from crucible_worker.reports.sentences import unscored_warnings
 from crucible_worker.util.held_paths import format_own_model
 
 __all__ = [

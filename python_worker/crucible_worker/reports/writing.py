@@ -234,7 +234,7 @@ class ChosenSamples:
 
     Args:
         chosen: which ones.
-        max_bytes: what they may take together, see `inline_json.json_bytes`; those that were chosen last go first. No
+        max_bytes: what they may take together, see `plain_json.json_bytes`; those that were chosen last go first. No
             bound if None.
     """
 
@@ -329,7 +329,7 @@ async def write_report(
         source: what is reported is read from it.
         request: what, and how.
         version: of the program, which HTML names.
-        max_bytes: of the report, see `inline_json.json_bytes`: HTML has fewer samples then. No bound if None.
+        max_bytes: of the report, see `plain_json.json_bytes`: HTML has fewer samples then. No bound if None.
 
     Raises:
         BridgeError: an evaluation is not there, or cannot be read.
