@@ -25,8 +25,6 @@ from crucible_worker.exports.files import whole_file
 from crucible_worker.util.interrupts import raise_interrupts
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from crucible_bridge.types import CodeLimits, Grade, GradeItem, MathPolicy
     from crucible_worker.cli.pairs import PairLine
     from crucible_worker.grading.base import Grader

@@ -128,8 +128,6 @@ def _column(ctx: typer.Context, column: str, incomplete: str) -> Iterable[str]:
         return ()
     import sqlite3
 
-    from crucible_worker.config import SettingsError, read_settings
-
     config, state_dir = (ctx.params.get(name) for name in ("config", "state_dir"))
     try:
         settings = read_settings(

@@ -58,7 +58,6 @@ from crucible_worker.util.held_paths import format_own_model
 
 if TYPE_CHECKING:
     from crucible_bridge import Bridge
-    from crucible_bridge.types import Evaluation
 
 __all__ = [
     "COMPARISON_COLUMNS",
