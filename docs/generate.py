@@ -22,11 +22,10 @@ from log_events import Found, events_of
 
 import crucible_worker
 from crucible_bridge.types import SampleResult
-from crucible_worker.cli.described import NEEDED, option_rows
+from crucible_worker.cli.listing import NEEDED, option_rows
 from crucible_worker.declared_options import first_line, schema_of
 from crucible_worker.evaluators.registry import EVALUATORS
-from crucible_worker.exports.parquet import columns
-from crucible_worker.exports.rows import EVALUATION_COLUMNS
+from crucible_worker.exports.rows import EVALUATION_COLUMNS, columns
 from crucible_worker.grading.registry import GRADERS
 from crucible_worker.journal.schema import SCHEMA
 from crucible_worker.loggers.registry import BUILT_IN, find

@@ -15,7 +15,7 @@ from pathlib import Path
 __all__ = ["Fork", "may_have"]
 
 _CONTEXT = multiprocessing.get_context("forkserver")
-_CONTEXT.set_forkserver_preload(["crucible_worker.__main__", "crucible_worker.cli.results", "crucible_worker.testing"])
+_CONTEXT.set_forkserver_preload(["crucible_worker.__main__", "crucible_worker.cli.reading", "crucible_worker.testing"])
 _READ_BY_PYTHON = {name: os.environ.get(name) for name in ("PYTHONPATH", "PYTHONUTF8", "PYTHONIOENCODING")}
 
 

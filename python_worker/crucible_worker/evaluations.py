@@ -46,13 +46,12 @@ from crucible_worker.engine.preparation import Sources
 from crucible_worker.engine.resuming import Resuming, recorded_request
 from crucible_worker.engine.usage import Spending
 from crucible_worker.evaluators.registry import info_if_known
-from crucible_worker.events.notes import Notes
-from crucible_worker.events.own_events import OwnEvents
-from crucible_worker.events.streams import Attach, EventFilter, EventPage, Look, follow
+from crucible_worker.events.run_events import Notes
+from crucible_worker.events.streams import Attach, EventFilter, EventPage, Look, OwnEvents, follow
 from crucible_worker.experiments.experiments import Experiments
-from crucible_worker.history import lifecycle, removal, retention
-from crucible_worker.history.evaluation_files import remove_forgotten
-from crucible_worker.history.reaper import Reaper
+from crucible_worker.history import lifecycle, retention
+from crucible_worker.history.lifecycle import Reaper
+from crucible_worker.history.retention import remove_forgotten
 from crucible_worker.history.run_registry import RunRegistry
 from crucible_worker.journal import Journal, JournalUnavailable, Transaction
 from crucible_worker.journal.queries import (
@@ -71,8 +70,7 @@ from crucible_worker.journal.records import Joint
 from crucible_worker.journal.uptime import UptimeClock
 from crucible_worker.planning.follow_records import FollowRecords
 from crucible_worker.planning.patience import Patient
-from crucible_worker.planning.plans import TOUCH_SECONDS, DecodePlan, EncodePlan, EvaluationPlans
-from crucible_worker.planning.run_patterns import PatternPlan
+from crucible_worker.planning.plans import TOUCH_SECONDS, DecodePlan, EncodePlan, EvaluationPlans, PatternPlan
 from crucible_worker.reports.writing import ReportRequest, write_report
 from crucible_worker.util.limits import WorkerLimits
 
@@ -492,10 +490,10 @@ class Evaluations:
             FailedPrecondition: it is queued or running (NOT_ENDED).
         """
         number = (await self._look_up(evaluation_id)).number
-        row = await self._journal.submit(lambda now: removal.delete(now, self._locks, number))
+        row = await self._journal.submit(lambda now: retention.delete(now, self._locks, number))
         _log.info("evaluation_deleted", evaluation_id=evaluation_id, samples=row.done)
         try:
-            while await self._journal.submit(lambda now: removal.remove_chunk(now, removal.CHUNK)):
+            while await self._journal.submit(lambda now: retention.remove_chunk(now, retention.CHUNK)):
                 pass
             await remove_forgotten(self._journal)
         except JournalUnavailable as error:

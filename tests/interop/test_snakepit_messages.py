@@ -13,11 +13,10 @@ from crucible_bridge.errors import InvalidField, NotFound
 from crucible_bridge.types import MAX_MAP_ENTRIES
 from crucible_worker.config import SettingsError
 from crucible_worker.grading.code.images import CodeImage
-from crucible_worker.snakepit import messages
+from crucible_worker.snakepit import service
 from crucible_worker.snakepit.launch import LaunchError, own_session, read_launch
-from crucible_worker.snakepit.messages import answer, failure, read_tool_request
 from crucible_worker.snakepit.results import ToolResult
-from crucible_worker.snakepit.sessions import MAX_SESSIONS, Sessions
+from crucible_worker.snakepit.service import MAX_SESSIONS, Sessions, answer, failure, read_tool_request
 from crucible_worker.snakepit.wire import snakepit_bridge_pb2 as pb
 from tests.tables import rows
 
@@ -44,8 +43,8 @@ async def test_what_is_asked_is_read(tool: str, parameters: dict[str, object], b
     data = request(tool, parameters, binary).SerializeToString()
 
     with pytest.MonkeyPatch.context() as patch:
-        for large in (messages.LARGE_BYTES, 0):
-            patch.setattr(messages, "LARGE_BYTES", large)
+        for large in (service.LARGE_BYTES, 0):
+            patch.setattr(service, "LARGE_BYTES", large)
             asked = read_tool_request(data, 5.0)
             assert asked.tool == tool
             assert asked.parameters() == parameters
@@ -59,8 +58,8 @@ async def test_any_bytes_are_read_alike_or_refused(data: bytes):
     """Whatever bytes come, in place or not: the same request, or InvalidField for both."""
     found: list[object] = []
     with pytest.MonkeyPatch.context() as patch:
-        for large in (messages.LARGE_BYTES, 0):
-            patch.setattr(messages, "LARGE_BYTES", large)
+        for large in (service.LARGE_BYTES, 0):
+            patch.setattr(service, "LARGE_BYTES", large)
             try:
                 asked = read_tool_request(data, None)
                 found.append((asked.tool, dict(asked.json), dict(asked.binary)))
@@ -124,7 +123,7 @@ def test_sessions_are_bounded():
 
 def test_the_memory_of_sessions_is_bounded(monkeypatch: pytest.MonkeyPatch):
     """Large ones forget the oldest; what is closed takes no room any more."""
-    monkeypatch.setattr("crucible_worker.snakepit.sessions.MAX_SESSIONS_BYTES", 100_000)
+    monkeypatch.setattr("crucible_worker.snakepit.service.MAX_SESSIONS_BYTES", 100_000)
     sessions = Sessions()
     for number in range(10):
         sessions.open(str(number), {"text": "x" * 30_000})
@@ -139,7 +138,7 @@ def test_the_memory_of_sessions_is_bounded(monkeypatch: pytest.MonkeyPatch):
 
 def test_parameters_of_too_many_parts_are_not_parsed(monkeypatch: pytest.MonkeyPatch):
     """Lists, objects and texts are counted over all parameters; the error names the one that has the most."""
-    monkeypatch.setattr(messages, "MAX_PARTS", 12)
+    monkeypatch.setattr(service, "MAX_PARTS", 12)
     asked: dict[str, object] = {"a": [[], [], [], []], "b": {"k": {}}, "c": [{}, "["]}
     assert read_tool_request(request("t", asked, {}).SerializeToString(), None).parameters() == asked
 
@@ -151,7 +150,7 @@ def test_parameters_of_too_many_parts_are_not_parsed(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("large", [0, 64 * 1024])
 def test_binary_parameters_are_bounded(large: int, monkeypatch: pytest.MonkeyPatch):
     """As every map of a request, also where they are read in place."""
-    monkeypatch.setattr(messages, "LARGE_BYTES", large)
+    monkeypatch.setattr(service, "LARGE_BYTES", large)
     message = pb.ExecuteToolRequest(tool_name="t", binary_parameters={f"k{n}": b"0123" for n in range(MAX_MAP_ENTRIES)})
     assert len(read_tool_request(message.SerializeToString(), None).binary) == MAX_MAP_ENTRIES
 

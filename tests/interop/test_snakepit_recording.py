@@ -8,7 +8,7 @@ import grpc
 import grpc.aio
 import pytest
 
-from crucible_worker.snakepit.messages import read_tool_request
+from crucible_worker.snakepit.service import read_tool_request
 from crucible_worker.snakepit.wire import snakepit_bridge_pb2 as pb
 from tests import needs
 from tests.interop.snakepit_standin import Pool, PythonError, connected, decoded, launched, raw

@@ -15,8 +15,7 @@ import pytest
 
 import crucible_bridge
 from crucible_bridge.errors import Unauthenticated
-from crucible_worker.snakepit.execution import FRAME_BYTES
-from crucible_worker.snakepit.service import MAX_CONTROL_BYTES
+from crucible_worker.snakepit.service import FRAME_BYTES, MAX_CONTROL_BYTES
 from crucible_worker.snakepit.wire import snakepit_bridge_pb2 as pb
 from crucible_worker.testing.scripted import STALL, ScriptedModel
 from crucible_worker.util.limits import WorkerLimits

@@ -15,7 +15,7 @@ from crucible_bridge.events import TELEMETRY_NAMES, Event, EventKind
 from crucible_bridge.types import Problem
 from crucible_worker.journal.schema import JOURNAL_FILE
 from crucible_worker.snakepit import event_stream
-from crucible_worker.snakepit.telemetry import MAX_TEXT_BYTES, NAMES, telemetry_event
+from crucible_worker.snakepit.event_stream import MAX_TEXT_BYTES, NAMES, telemetry_event
 from crucible_worker.snakepit.wire import snakepit_bridge_pb2 as pb
 from crucible_worker.testing.scripted import ScriptedModel
 from tests.interop.snakepit_kit import evaluation, snakepit_worker

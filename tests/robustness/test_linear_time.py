@@ -59,7 +59,7 @@ from crucible_worker.grading.math.literal import literally
 from crucible_worker.grading.math.text import formulas_of
 from crucible_worker.grading.registry import create
 from crucible_worker.metrics.trajectory import trajectory_metrics
-from crucible_worker.planning.follow.json_reader import JsonReader
+from crucible_worker.planning.follow.contents import JsonReader
 from crucible_worker.rendering.answers import Stops, parse_text
 from crucible_worker.util.reasoning import without_thinking
 from tests.robustness.linear_time import MAX_RATIO, Row, ratios

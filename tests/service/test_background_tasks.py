@@ -13,7 +13,7 @@ from crucible_worker.engine.admission import Admission
 from crucible_worker.engine.resuming import Resuming
 from crucible_worker.grading.pool import GradingPool
 from crucible_worker.history import retention
-from crucible_worker.history.reaper import Reaper
+from crucible_worker.history.lifecycle import Reaper
 from crucible_worker.planning.follow_records import FollowRecords
 from crucible_worker.server import worker as server
 from crucible_worker.server.worker import GRADING, WORKER, Worker

@@ -12,7 +12,7 @@ import pytest
 
 from crucible_bridge.types import EvaluationState, Record, Sample, SamplingParams, Verdict
 from crucible_worker import suites
-from crucible_worker.cli.completion import EVALUATORS
+from crucible_worker.cli.options import EVALUATORS
 from crucible_worker.evaluators.registry import EVALUATORS as REGISTERED
 from crucible_worker.testing import ScriptedModel, run_worker
 from tests.tables import rows

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from crucible_worker.cli.worker_process import WorkerFailed, worker_process
+from crucible_worker.cli.demo import WorkerFailed, worker_process
 
 PROMISED_SECONDS = 60.0
 """What the demo takes at most once everything is installed."""

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import pytest
 
 from crucible_bridge.types import Record, Sample, SamplingParams
-from crucible_worker.cli.samples_csv import COLUMNS
+from crucible_worker.cli.samples import CSV_COLUMNS
 from crucible_worker.testing import ScriptedModel, run_worker
 from tests import commands
 
@@ -124,13 +124,13 @@ async def test_csv_has_one_row_for_each_sample(state_dir):
     for evaluation, asked in (("full", ["ab", "cód"]), ("outputs", ["", ""])):
         text = (await shown(evaluation, "--state-dir", str(state_dir), "--csv")).stdout
         rows_found = list(csv.DictReader(io.StringIO(text)))
-        assert text.splitlines()[0] == ",".join(COLUMNS)
+        assert text.splitlines()[0] == ",".join(CSV_COLUMNS)
         assert [(each["sample_id"], each["verdict"], each["input"]) for each in rows_found] == [
             ("right", "correct", asked[0]),
             ("wrong", "incorrect", asked[1]),
         ]
     assert (await shown("full", "--state-dir", str(state_dir), "--csv", "--search", "zzz")).stdout == (
-        ",".join(COLUMNS) + "\n"
+        ",".join(CSV_COLUMNS) + "\n"
     )
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from crucible_bridge.errors import InvalidField
 from crucible_worker.cli import checks
-from crucible_worker.cli.batches import batches_of
 from crucible_worker.cli.checks import DoctorCheck, run_checks
+from crucible_worker.cli.grade import batches_of
 from crucible_worker.config import Settings
 from crucible_worker.grading.code import sandbox
 from crucible_worker.grading.code.images import CodeImage

@@ -13,7 +13,7 @@ from crucible_bridge.client import Bridge
 from crucible_bridge.errors import BridgeError, Code, NotFound
 from crucible_bridge.events import Event, EventKind
 from crucible_bridge.types import EvaluationState
-from crucible_worker.history import removal
+from crucible_worker.history import retention
 from crucible_worker.testing import RunningWorker, ScriptedModel, run_worker
 from tests.service.evaluation_kit import HeldModel, asked, kinds_of, log_of, numbered, refused, samples_of
 from tests.service.plans_kit import plan
@@ -141,7 +141,7 @@ async def test_a_reader_gets_all_of_it_or_an_error(
     pair: tuple[RunningWorker, RunningWorker], monkeypatch: pytest.MonkeyPatch, call: str
 ):
     """However small the chunks are in which its rows go, nobody gets a part of it as if it were the whole."""
-    monkeypatch.setattr(removal, "CHUNK", 1)
+    monkeypatch.setattr(retention, "CHUNK", 1)
     one, other = pair
     calls = other.bridge.evaluation
     await one.bridge.evaluation.evaluate(asked(evaluation_id="f", dataset=numbered(SAMPLES)))

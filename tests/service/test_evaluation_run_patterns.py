@@ -15,7 +15,7 @@ from crucible_bridge.client import Bridge
 from crucible_bridge.errors import InvalidField, NotFound
 from crucible_bridge.types import Dataset, EvaluationState
 from crucible_worker.config import Settings
-from crucible_worker.planning.run_patterns import PatternPlan
+from crucible_worker.planning.plans import PatternPlan
 from crucible_worker.server import Worker
 from crucible_worker.server.parts import Parts, build
 from tests.service.evaluation_kit import nll

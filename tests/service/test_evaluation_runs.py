@@ -200,7 +200,7 @@ async def test_what_was_measured_outlives_the_samples(tmp_path: Path):
 async def test_evaluations_of_earlier_releases_are_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """They wrote no row: the evaluation itself is read, and retention writes the row before it removes it."""
     with monkeypatch.context() as patched:
-        patched.setattr(lifecycle.checkpoint_results, "keep", lambda transaction, number: None)
+        patched.setattr(lifecycle.run_registry, "keep_measurement", lambda transaction, number: None)
         async with run_worker(MODELS, state_dir=tmp_path) as worker:
             await evaluate(worker, "e", step=1)
             before = await checkpoints(worker)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from crucible_bridge.types import SampleResult
 from crucible_worker.exports.eval_file import EvalFileWriter
-from crucible_worker.reports.plain import replace_surrogates
+from crucible_worker.reports.plain_json import replace_surrogates
 from tests.service.exports_kit import evaluate_into, exported
 from tests.unit.exports.results import evaluation_of, results
 

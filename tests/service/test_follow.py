@@ -20,7 +20,7 @@ from crucible_bridge.events import EventKind
 from crucible_bridge.types import Dataset, EvaluationPlan, EvaluatorSpec, FollowPolicy, HubModel, LocalModel, Sample
 from crucible_worker.planning.follow.checkpoints import Naming, look
 from crucible_worker.planning.follow.holding import hold
-from crucible_worker.planning.follow.places import hold_name
+from crucible_worker.planning.follow.names import hold_name
 from tests import needs
 from tests.service.follow_kit import (
     FOUND,

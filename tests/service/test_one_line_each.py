@@ -20,9 +20,8 @@ import crucible_bridge
 from crucible_bridge.types import GetStopSequencesResponse, Metrics, Verdict
 from crucible_worker.backends.openai.servers import OpenAIServer
 from crucible_worker.cli import app
-from crucible_worker.cli.compared import Compared
 from crucible_worker.cli.requests import EvaluationToRun
-from crucible_worker.cli.running import EvaluationRun
+from crucible_worker.cli.running import Compared, EvaluationRun
 from crucible_worker.config import Settings
 from crucible_worker.evaluators import registry
 from crucible_worker.server import Worker

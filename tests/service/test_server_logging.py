@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import structlog
 
-from crucible_worker.telemetry.logging import MAX_TEXT_CHARS, BackgroundWriter, bind_contextvars, configure_logging
+from crucible_worker.telemetry import MAX_TEXT_CHARS, BackgroundWriter, bind_contextvars, configure_logging
 from tests.service.logging_kit import restored_logging
 
 

@@ -12,7 +12,7 @@ from crucible_bridge.v1 import (
     events_pb2,
     worker_pb2,
 )
-from crucible_worker.reports.chosen_samples import MAX_SAMPLES
+from crucible_worker.reports.writing import MAX_SAMPLES
 from crucible_worker.rpc.evaluation import EVALUATIONS_DEFAULT, EVALUATIONS_MAX, SAMPLES_DEFAULT, SAMPLES_MAX
 from crucible_worker.util.limits import WorkerLimits
 from tests.service.server_kit import LOG_ID, error_of, evaluate_request, serving, settings_for

@@ -21,8 +21,7 @@ from crucible_bridge.client import Bridge
 from crucible_bridge.errors import InternalError
 from crucible_bridge.types import Dataset, EvaluateRequest, EvaluationState, SamplingParams, parse_model
 from crucible_worker.backends.openai.servers import OpenAIServer
-from crucible_worker.cli import app
-from crucible_worker.cli import running as cli_running
+from crucible_worker.cli import app, running
 from crucible_worker.config import Settings
 from crucible_worker.server import Worker
 from tests import needs
@@ -102,7 +101,7 @@ def request_of_line(kind: str, model: str, monkeypatch: pytest.MonkeyPatch) -> E
         asked.extend(each.request for each in given)
         raise InternalError("it is asked elsewhere")
 
-    monkeypatch.setattr(cli_running, "run", run)
+    monkeypatch.setattr(running, "run", run)
     line = (
         LINES[kind].replace(BASE, model).replace(JUDGE_URL, "http://127.0.0.1:1/v1").replace("judge/MODEL", "judge/j")
     )

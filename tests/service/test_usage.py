@@ -30,7 +30,7 @@ from crucible_bridge.types import (
     Usage,
     Verdict,
 )
-from crucible_worker.cli.samples_csv import COLUMNS, row
+from crucible_worker.cli.samples import CSV_COLUMNS, csv_row
 from crucible_worker.exports.rows import row_of
 from crucible_worker.reports.as_json import sample_as_data
 from crucible_worker.reports.distributions import ResultDistributions
@@ -204,7 +204,7 @@ async def test_what_is_not_reported_is_not_zero(tmp_path: Path):
         assert sample_as_data(result)["output_tokens"] is None
         assert row_of(evaluation, result)["output_tokens"] is None
         assert row_as_data(0, result)["tokens"] is None
-        assert dict(zip(COLUMNS, row(result)))["output_tokens"] is None
+        assert dict(zip(CSV_COLUMNS, csv_row(result)))["output_tokens"] is None
         assert [turn.tokens for turn in result.turns if turn.role == "assistant"] == [None] * len(result.turns[1:])
     assert spread.as_data()["accuracy"]["output_tokens"] is None
     samples = [event for event in events if event.kind is EventKind.SAMPLE_COMPLETE]

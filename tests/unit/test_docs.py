@@ -35,7 +35,7 @@ from crucible_worker.journal.follows import CheckpointRow, CheckpointState
 from crucible_worker.journal.patient_plans import PatientPlan, PatientStep
 from crucible_worker.journal.queries import EvaluationRow
 from crucible_worker.journal.records import request_to_record
-from crucible_worker.planning.follow import events as checkpoint_events
+from crucible_worker.planning import follow_records
 from crucible_worker.planning.patience import Improvement, best_event, plateau_event
 from crucible_worker.server.worker import fixed_limits
 from crucible_worker.util.limits import WorkerLimits
@@ -293,9 +293,9 @@ def events_of_every_kind() -> Iterator[Event]:
         held_identity="i",
         written_ns=0,
     )
-    yield checkpoint_events.found("run", checkpoint, 1, "no links")
-    yield checkpoint_events.skipped("run", checkpoint, 1, "gone")
-    yield checkpoint_events.released("run", checkpoint, 1, "changed")
+    yield follow_records.checkpoint_found("run", checkpoint, 1, "no links")
+    yield follow_records.checkpoint_skipped("run", checkpoint, 1, "gone")
+    yield follow_records.checkpoint_released("run", checkpoint, 1, "changed")
 
 
 def test_every_key_of_an_event_is_in_its_kinds_comment():

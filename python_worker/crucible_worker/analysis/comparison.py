@@ -28,18 +28,24 @@ from crucible_bridge.types import (
     SampleChange,
     SeriesPoint,
 )
-from crucible_worker.analysis.clusters import Clusters
 from crucible_worker.analysis.gating import gate
-from crucible_worker.analysis.pairing import Known, check_comparable, goal_of, place_of, sample_scores, why_not
-from crucible_worker.analysis.ties import tied_with
+from crucible_worker.analysis.pairing import (
+    Clusters,
+    Known,
+    check_comparable,
+    goal_of,
+    place_of,
+    sample_scores,
+    tied_with,
+    why_not,
+)
 from crucible_worker.history.rules import of_latest_rules
 from crucible_worker.journal import Journal
 from crucible_worker.journal.queries import EvaluationRow, Reads, SnapshotReads, evaluation_of, find, list_rows
 from crucible_worker.journal.records import request_from_record
 from crucible_worker.metrics.multiple import holm
 from crucible_worker.metrics.paired import paired_difference
-from crucible_worker.reports.scored import enough_scored, scored_by_key
-from crucible_worker.reports.superseded import Written, superseded
+from crucible_worker.reports.ranking import Written, enough_scored, scored_by_key, superseded
 
 __all__ = ["Comparisons", "Known", "compare_in"]
 

@@ -21,8 +21,10 @@ from crucible_bridge.types import (
     Goal,
     Metrics,
 )
-from crucible_worker.analysis.clusters import Clusters
 from crucible_worker.analysis.pairing import (
+    PAIRED_SCORES,
+    VALUES,
+    Clusters,
     Known,
     SampleScores,
     check_comparable,
@@ -31,13 +33,11 @@ from crucible_worker.analysis.pairing import (
     sample_scores,
     why_not,
 )
-from crucible_worker.analysis.ties import PAIRED_SCORES, VALUES
 from crucible_worker.journal.queries import EvaluationRow, Reads, evaluation_of, find
 from crucible_worker.metrics.gating import AllowedDrop, Drop, GateFinding, drop_of_values, finding, paired_drop
 from crucible_worker.metrics.multiple import holm
 from crucible_worker.metrics.paired import MAX_SCORE
-from crucible_worker.reports.metric_keys import STRICT
-from crucible_worker.reports.sentences import reasons_text
+from crucible_worker.reports.metric_keys import STRICT, reasons_text
 
 __all__ = ["gate"]
 

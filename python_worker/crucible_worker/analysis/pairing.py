@@ -1,4 +1,7 @@
-"""Whether an evaluator's results in two evaluations can be compared, and the scores that are compared."""
+"""Whether an evaluator's results in two evaluations can be compared, their scores, and what these cannot tell apart.
+
+Samples may be of clusters, which are not independent of each other.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,20 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
-from crucible_bridge.errors import FailedPrecondition, ResourceExhausted
+import numpy as np
+
+from crucible_bridge.errors import FailedPrecondition, InvalidField, ResourceExhausted
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import Evaluation, EvaluatorInfo, EvaluatorSpec, Goal, Problem
-from crucible_worker.journal.queries import Reads, scores_of
+from crucible_bridge.types import CompareRequest, Evaluation, EvaluatorInfo, EvaluatorSpec, Goal, Problem
+from crucible_worker.journal.queries import Reads, metadata_by_sample, scores_of
+from crucible_worker.metrics.paired import paired_difference
 from crucible_worker.reports.facts import rules_in_words
 from crucible_worker.util.fingerprints import same
 
 __all__ = [
+    "PAIRED_SCORES",
+    "VALUES",
+    "Clusters",
     "Known",
     "SampleScores",
     "check_comparable",
@@ -23,8 +32,73 @@ __all__ = [
     "index_of_key",
     "place_of",
     "sample_scores",
+    "tied_with",
     "why_not",
 ]
+
+# Clusters of samples, by a key of their metadata, as it is recorded with the evaluations.
+
+_MAX_KEYS_SHOWN = 20  # keys that an error names
+
+
+class Clusters:
+    """The clusters of one data set's samples.
+
+    Args:
+        key: of the metadata; there are no clusters if it is empty.
+        field: the path of the key in the request.
+    """
+
+    def __init__(self, key: str, field: str) -> None:
+        self._key, self._field = key, field
+        self._values: dict[str, str | None] = {}
+
+    def read(self, connection: Reads, number: int, evaluator: int, dataset_fingerprint: str) -> None:
+        """Read the values of one evaluator's samples, unless there are no clusters.
+
+        Args:
+            connection: to the journal.
+            number: of an evaluation.
+            evaluator: its index there.
+            dataset_fingerprint: of its data set.
+
+        Raises:
+            FailedPrecondition: the metadata of a sample is not recorded, or truncated (METADATA_NOT_RECORDED).
+            InvalidField: no sample has the key.
+        """
+        if not self._key:
+            return
+        keys: set[str] = set()
+        read = 0
+        for sample_id, metadata in metadata_by_sample(connection, number, evaluator, dataset_fingerprint):
+            if metadata is None:
+                raise FailedPrecondition(
+                    f"{self._key!r} is not known of sample {sample_id[:60]!r}: what the samples are is not recorded "
+                    "completely, see `record` and the limits of records",
+                    reason=Reason.METADATA_NOT_RECORDED,
+                    field=self._field,
+                )
+            self._values[sample_id] = metadata.get(self._key)
+            keys.update(metadata)
+            read += 1
+        if read and self._key not in keys:
+            shown = ", ".join(repr(key[:60]) for key in sorted(keys)[:_MAX_KEYS_SHOWN]) or "none"
+            raise InvalidField(self._field, f"is {self._key!r}, which no sample has; keys of their metadata: {shown}")
+
+    def of(self, sample_ids: Sequence[str]) -> np.ndarray | None:
+        """The number of each sample's cluster, from 0, int64, shape (samples,); None if there are no clusters."""
+        if not self._key:
+            return None
+        numbers: dict[tuple[str, ...], int] = {}
+        places = (_place(sample_id, self._values) for sample_id in sample_ids)
+        return np.fromiter((numbers.setdefault(place, len(numbers)) for place in places), np.int64, len(sample_ids))
+
+
+def _place(sample_id: str, values: Mapping[str, str | None]) -> tuple[str, ...]:
+    """What tells a cluster from the others: its value, or a sample's id behind a blank for one by itself."""
+    value = values.get(sample_id)
+    return (value,) if value is not None else ("", sample_id)
+
 
 _MAX_SHOWN = 5  # fingerprints that an error names
 
@@ -203,3 +277,61 @@ def sample_scores(connection: Reads, number: int, evaluator: int) -> SampleScore
     everything = [score for scores in sums.values() for score in scores]
     counts = {sample_id: len(scores) for sample_id, scores in sums.items()}
     return SampleScores(means, counts, statistics.fmean(everything) if everything else None)
+
+
+# Evaluations that cannot be told from the best one of a metric.
+
+PAIRED_SCORES, VALUES = "paired_scores", "values"
+"""What a statement about a metric rests on: scores of the same samples, or the values of the metric alone."""
+
+
+def tied_with(
+    best: Evaluation,
+    connection: Reads,
+    numbers: Mapping[str, int],
+    evaluations: Sequence[Evaluation],
+    request: CompareRequest,
+    known: Known,
+) -> tuple[tuple[str, ...], str]:
+    """The evaluations that are tied with the best one of the request's metric, and what that rests on.
+
+    Args:
+        best: the evaluation with the best value.
+        connection: to the journal.
+        numbers: of the evaluations in the journal, by id.
+        evaluations: that may be tied.
+        request: has the metric, the confidence and the key of clusters.
+        known: returns the declarations of evaluators.
+
+    Returns:
+        Ids in the order of `evaluations`, without that of the best; and PAIRED_SCORES or VALUES.
+    """
+    assert request.rank_by is not None
+    metric = request.rank_by.metric
+    value = best.metrics.values[metric]
+    index = index_of_key(best, metric)
+    scores = None if index is None else sample_scores(connection, numbers[best.evaluation_id], index)
+    others = [one for one in evaluations if one is not best and metric in one.metrics.values]
+    if index is None or scores is None or not scores.is_mean(value):
+        return tuple(one.evaluation_id for one in others if one.metrics.values[metric] == value), VALUES
+    clusters = Clusters(request.cluster_by, "cluster_by")
+    clusters.read(connection, numbers[best.evaluation_id], index, best.dataset_fingerprint)
+    tied: list[str] = []
+    for other in others:
+        place = place_of(other, best.request.evaluators[index])
+        if place is None:
+            continue
+        if why_not(best, index, other, place, known, across_rules=request.across_rules) is not None:
+            continue
+        theirs = sample_scores(connection, numbers[other.evaluation_id], place)
+        if _includes_zero(scores, theirs, clusters, request.confidence):
+            tied.append(other.evaluation_id)
+    return tuple(tied), PAIRED_SCORES
+
+
+def _includes_zero(best: SampleScores, other: SampleScores, clusters: Clusters, confidence: float) -> bool:
+    matched = [sample_id for sample_id in best.by_sample if sample_id in other.by_sample]
+    ours, theirs = (np.array([each.by_sample[one] for one in matched], np.float64) for each in (best, other))
+    found = paired_difference(ours, theirs, confidence=confidence, clusters=clusters.of(matched)).metrics.values
+    low, high = found.get("difference_ci_low"), found.get("difference_ci_high")
+    return low is not None and high is not None and low <= 0 <= high

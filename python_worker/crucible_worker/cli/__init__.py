@@ -5,41 +5,44 @@ Importing it is cheap, because every worker of a pool imports it: a command impo
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Annotated
+import contextlib
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Annotated, Any, TextIO, cast
 
 import typer
 
 from crucible_worker.cli.best import best as _best
-from crucible_worker.cli.broken_pipe import telling_lost_output as _telling_lost_output
 from crucible_worker.cli.compare import compare as _compare
-from crucible_worker.cli.controls import concurrency as _concurrency
-from crucible_worker.cli.controls import pause as _pause
-from crucible_worker.cli.controls import resume as _resume
 from crucible_worker.cli.demo import demo as _demo
-from crucible_worker.cli.doctor import doctor as _doctor
 from crucible_worker.cli.evaluate import evaluate as _evaluate
 from crucible_worker.cli.evaluations import cancel as _cancel
+from crucible_worker.cli.evaluations import concurrency as _concurrency
 from crucible_worker.cli.evaluations import list_evaluations as _list
+from crucible_worker.cli.evaluations import pause as _pause
+from crucible_worker.cli.evaluations import remove as _remove
+from crucible_worker.cli.evaluations import resume as _resume
 from crucible_worker.cli.evaluations import show as _show
 from crucible_worker.cli.export import export as _export
-from crucible_worker.cli.file_options import FileOptionsCommand as _FileOptionsCommand
 from crucible_worker.cli.follow import follow as _follow
 from crucible_worker.cli.gate import GateCommand as _GateCommand
 from crucible_worker.cli.gate import gate as _gate
 from crucible_worker.cli.grade import grade as _grade
+from crucible_worker.cli.health import doctor as _doctor
 from crucible_worker.cli.health import health as _health
 from crucible_worker.cli.listing import evaluators as _evaluators
 from crucible_worker.cli.listing import graders as _graders
-from crucible_worker.cli.once import OnceCommand as _OnceCommand
+from crucible_worker.cli.listing import suites as _suites
+from crucible_worker.cli.options import EXIT_FAILED as _EXIT_FAILED
+from crucible_worker.cli.parsing import FileOptionsCommand as _FileOptionsCommand
+from crucible_worker.cli.parsing import OnceCommand as _OnceCommand
 from crucible_worker.cli.prompt import prompt as _prompt
 from crucible_worker.cli.ray import app as _ray
-from crucible_worker.cli.remove import remove as _remove
 from crucible_worker.cli.report import report as _report
 from crucible_worker.cli.runs import runs as _runs
 from crucible_worker.cli.samples import samples as _samples
 from crucible_worker.cli.serve import serve as _serve
-from crucible_worker.cli.suites import suites as _suites
 from crucible_worker.cli.view import view as _view
 from crucible_worker.cli.watch import watch as _watch
 
@@ -111,3 +114,58 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     with _telling_lost_output():
         app(arguments)
+
+
+class _Watched:
+    """A stream that stores the error of a failed write; it is otherwise the stream itself."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self.failure: OSError | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+    def write(self, text: str) -> int:
+        with self._keeping():
+            return self._stream.write(text)
+
+    def flush(self) -> None:
+        with self._keeping():
+            self._stream.flush()
+
+    @contextlib.contextmanager
+    def _keeping(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            self.failure = error
+            raise
+
+
+@contextlib.contextmanager
+def _telling_lost_output() -> Iterator[None]:
+    """Report on stderr why standard output cannot be written to, and exit with _EXIT_FAILED; other errors pass.
+
+    The library of the command line ignores a closed pipe: its reader has read enough.
+    """
+    stream = sys.stdout
+    if cast("TextIO | None", stream) is None:  # closed by the parent process: nothing is written
+        yield
+        return
+    watched = _Watched(stream)
+    sys.stdout = cast("TextIO", watched)
+    try:
+        yield
+    except OSError as error:
+        if error is not watched.failure:
+            raise
+        typer.echo(f"crucible-worker: cannot write to standard output: {error.strerror}", err=True)
+        raise SystemExit(_EXIT_FAILED) from None
+    finally:
+        sys.stdout = stream
+        if watched.failure is not None:
+            # The interpreter would try again to write the buffer at its end, and report the error.
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)

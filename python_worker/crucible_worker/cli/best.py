@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crucible_worker.cli.completion import one_of, run_ids
 from crucible_worker.cli.options import (
     EXIT_FAILED,
     AcrossRules,
@@ -20,10 +19,11 @@ from crucible_worker.cli.options import (
     MinScoredShare,
     ModelRoot,
     StateDir,
+    one_of,
+    run_ids,
     settings_or_exit,
 )
-from crucible_worker.cli.reading import Address, read_or_exit
-from crucible_worker.cli.remote import AddressTokenFile, AddressTrust, AddressTrustedName, Trust
+from crucible_worker.cli.reading import Address, AddressTokenFile, AddressTrust, AddressTrustedName, Trust, read_or_exit
 
 if TYPE_CHECKING:
     from crucible_bridge import Bridge
@@ -222,7 +222,7 @@ async def _ranked(
     from crucible_bridge.types import Goal
     from crucible_worker.history.rules import of_latest_rules
     from crucible_worker.reports.facts import rules_in_words
-    from crucible_worker.reports.scored import enough_scored
+    from crucible_worker.reports.ranking import enough_scored
 
     current = [one for one in candidates if not one.result.superseded]
     found = current if across_rules else of_latest_rules(current)
@@ -256,7 +256,7 @@ async def _ranked(
     pairs = await _pairs(bridge, first, retained, evaluator, confidence, across_rules)
     tied: list[tuple[_Candidate, PairedComparison | None]] = []
     worse: list[tuple[_Candidate, PairedComparison | None]] = []
-    from crucible_worker.reports.summaries import is_tied
+    from crucible_worker.reports.page_data import is_tied
 
     for one in others:
         pair = pairs.get(one.result.evaluation_id)

@@ -8,10 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crucible_worker.cli.completion import evaluation_ids, run_ids
-from crucible_worker.cli.options import AcrossRules, Config, Json, MinScoredShare, StateDir
-from crucible_worker.cli.reading import Address, read_or_exit, refuse
-from crucible_worker.cli.remote import AddressTokenFile, AddressTrust, AddressTrustedName, Trust
+from crucible_worker.cli.options import AcrossRules, Config, Json, MinScoredShare, StateDir, evaluation_ids, run_ids
+from crucible_worker.cli.reading import (
+    Address,
+    AddressTokenFile,
+    AddressTrust,
+    AddressTrustedName,
+    Trust,
+    read_or_exit,
+    refuse,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -144,7 +150,7 @@ def _as_data(found: EvaluationComparison) -> dict[str, Any]:
 
 
 def _write(found: EvaluationComparison, confidence: float, rank_by: str | None, *, verbose: bool) -> None:
-    from crucible_worker.reports.sentences import unscored_warnings
+    from crucible_worker.reports.metric_keys import unscored_warnings
 
     if not found.comparisons:
         typer.echo("nothing to compare: the evaluations have no evaluator in common")

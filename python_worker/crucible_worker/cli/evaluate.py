@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import datetime
 import importlib
+import re
+import secrets
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,37 +19,32 @@ from crucible_worker.cli.options import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
     EXIT_USAGE,
+    Concurrency,
     ConfigWithOptions,
+    Data,
     DataRoot,
     Device,
     EnvironmentVariable,
-    HubNetwork,
-    InspectPackage,
-    InspectRoot,
-    Json,
-    LogDir,
-    LogTo,
-    ModelRoot,
-    OpenAIServer,
-    Price,
-    TinkerService,
-    settings_or_exit,
-)
-from crucible_worker.cli.reading import refuse, refuse_journal
-from crucible_worker.cli.request_options import (
-    Concurrency,
-    Data,
     EvaluationId,
     Evaluators,
     FewShot,
     FewShotSeed,
     Grader,
+    HubNetwork,
+    InspectPackage,
+    InspectRoot,
+    Json,
     Labels,
+    LogDir,
+    LogTo,
     MaxTokens,
     MaxUnscored,
+    ModelRoot,
     Only,
+    OpenAIServer,
     Options,
     Prefix,
+    Price,
     Record,
     Renderer,
     Roles,
@@ -64,8 +62,11 @@ from crucible_worker.cli.request_options import (
     Temperature,
     Template,
     Timeout,
+    TinkerService,
     Where,
+    settings_or_exit,
 )
+from crucible_worker.cli.reading import refuse, refuse_journal
 from crucible_worker.cli.workspace import state_folder, with_roots
 from crucible_worker.util.interrupts import raise_interrupts
 from crucible_worker.util.loading import loading
@@ -73,10 +74,10 @@ from crucible_worker.util.loading import loading
 if TYPE_CHECKING:
     from crucible_bridge.errors import BridgeError
     from crucible_worker.cli.requests import EvaluateOptions
-    from crucible_worker.cli.run_summary import RunSummary
+    from crucible_worker.cli.running import RunSummary
     from crucible_worker.config import Settings
 
-__all__ = ["evaluate"]
+__all__ = ["MAX_PART", "evaluate", "new_id"]
 
 _Model = Annotated[
     list[str],
@@ -175,12 +176,10 @@ def evaluate(
     parameters = locals().copy()  # by name, for `EvaluateOptions`
     with loading():
         # Before anything else imports structlog: here it is imported without rich, which would cost 34 ms and 5.5 MB.
-        importlib.import_module("crucible_worker.telemetry.logging")
-        from crucible_worker.cli.evaluation_ids import new_id
-        from crucible_worker.cli.requests import EvaluateOptions
-        from crucible_worker.cli.tasks import allowing, evaluators_of
+        importlib.import_module("crucible_worker.telemetry")
+        from crucible_worker.cli.requests import EvaluateOptions, allowing, evaluators_of
 
-        run_summary = importlib.import_module("crucible_worker.cli.run_summary")
+        run_summary = importlib.import_module("crucible_worker.cli.running")
     # Everything is loaded; from here on there is something to clean up.
     raise_interrupts()
     if no_keep and state_dir is not None:
@@ -242,10 +241,8 @@ def _run(settings: Settings, typed: EvaluateOptions, outcome: RunSummary) -> int
     from crucible_bridge.errors import BridgeError
     from crucible_worker.cli.own_files import own_of
     from crucible_worker.cli.refusals import Refused, refusing
-    from crucible_worker.cli.requests import evaluations_to_run
-    from crucible_worker.cli.run_summary import write_error
-    from crucible_worker.cli.running import run
-    from crucible_worker.cli.tasks import check_allowed
+    from crucible_worker.cli.requests import check_allowed, evaluations_to_run
+    from crucible_worker.cli.running import run, write_error
 
     shown = outcome.shown
     try:
@@ -286,3 +283,37 @@ def _resumed_by(typed: EvaluateOptions) -> str:
         return ""
     again = "" if typed.evaluation_id else f" with --id {shlex.quote(typed.made_id)}"
     return f"; the same command{again} resumes it"
+
+
+# Ids of evaluations that people can read: "arithmetic-600-arithmetic-20261124-211530-7k2f". The id names the model,
+# what it was evaluated on, and the local time; four random characters make it unique.
+
+MAX_PART = 32
+"""Characters of the model's name, and of what it was evaluated on."""
+RANDOM_CHARACTERS = 4
+_ALPHABET = "23456789abcdefghjkmnpqrstuvwxyz"
+"""Without characters that look alike."""
+_OTHERS = re.compile(r"[^A-Za-z0-9._]+")
+
+
+def new_id(model: str, made_for: str, now: datetime.datetime | None = None) -> str:
+    """A new id, of characters that a shell leaves alone.
+
+    Args:
+        model: as it was typed, "embedded:arithmetic@600"; empty if there are several.
+        made_for: a data set, task or suite as it was typed, "jsonl:data/sums.jsonl".
+        now: the time; the current one if None.
+    """
+    when = (datetime.datetime.now() if now is None else now).strftime("%Y%m%d-%H%M%S")
+    unique = "".join(secrets.choice(_ALPHABET) for _ in range(RANDOM_CHARACTERS))
+    return "-".join(filter(None, (_named(model), _named(made_for), when, unique)))
+
+
+def _named(text: str) -> str:
+    """The last part of a path or name, without scheme, columns and the ending of a file."""
+    *_, last = text.partition("?")[0].rstrip("/").split("/")
+    if "/" not in text:
+        last = last.partition(":")[2] or last
+    for ending in (".jsonl", ".csv", ".parquet", ".toml"):
+        last = last.removesuffix(ending)
+    return _OTHERS.sub("-", last).strip("-.")[:MAX_PART].rstrip("-.")

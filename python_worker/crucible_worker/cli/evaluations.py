@@ -1,26 +1,48 @@
-"""`crucible-worker list`, `show` and `cancel`: evaluations of a journal or of a worker."""
+"""Evaluations of a journal or of a worker: `list`, `show`, `cancel`, `rm`, `pause`, `resume` and `concurrency`."""
 
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crucible_worker.cli.completion import one_of, run_ids
-from crucible_worker.cli.options import Config, Json, StateDir
-from crucible_worker.cli.reading import Address, EvaluationIdArgument, asked_pairs, read_or_exit, refuse
-from crucible_worker.cli.remote import AddressTokenFile, AddressTrust, AddressTrustedName, Trust
+from crucible_worker.cli.options import (
+    EXIT_FAILED,
+    Config,
+    DataRoot,
+    Json,
+    ModelRoot,
+    OpenAIServer,
+    StateDir,
+    one_of,
+    run_ids,
+)
+from crucible_worker.cli.options import evaluation_ids as completed_ids
+from crucible_worker.cli.reading import (
+    Address,
+    AddressTokenFile,
+    AddressTrust,
+    AddressTrustedName,
+    EvaluationIdArgument,
+    Trust,
+    asked_pairs,
+    read_or_exit,
+    refuse,
+    say_state,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from crucible_bridge import Bridge
     from crucible_bridge.types import Evaluation
     from crucible_worker.reports.metric_keys import Infos
 
-__all__ = ["cancel", "list_evaluations", "show"]
+__all__ = ["cancel", "concurrency", "list_evaluations", "pause", "remove", "resume", "show"]
 
 MAX_PAGE = 1_000
 """Evaluations that are read at once."""
@@ -183,7 +205,7 @@ async def _infos(bridge: Bridge) -> Infos:
 
 def _row(evaluation: Evaluation, infos: Infos, *, verbose: bool) -> Sequence[str]:
     from crucible_worker.reports.facts import facts_of
-    from crucible_worker.reports.sentences import evaluator_sentences
+    from crucible_worker.reports.metric_keys import evaluator_sentences
     from crucible_worker.util.held_paths import format_own_model
 
     request = evaluation.request
@@ -226,7 +248,7 @@ def _progress(evaluation: Evaluation) -> str:
 def _write(evaluation: Evaluation, infos: Infos, *, verbose: bool) -> None:
     from crucible_worker.cli.tables import write_table
     from crucible_worker.reports.facts import facts_of
-    from crucible_worker.reports.sentences import evaluator_sentences, unscored_warnings
+    from crucible_worker.reports.metric_keys import evaluator_sentences, unscored_warnings
 
     typer.echo(f"{evaluation.evaluation_id}: {_progress(evaluation)}")
     if evaluation.problem is not None:
@@ -244,3 +266,230 @@ def _write(evaluation: Evaluation, infos: Infos, *, verbose: bool) -> None:
         rows += [[key, f"undefined: {reason}"] for key, reason in metrics.undefined.items()]
         if rows:
             write_table(sys.stdout, "metrics", ("key", "value"), rows)
+
+
+# `crucible-worker rm`.
+
+NAMED = 5
+"""Evaluations that the question names."""
+
+_Ids = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="ID...", help="The evaluations.", show_default=False, autocompletion=completed_ids),
+]
+_WholeRun = Annotated[
+    str | None, typer.Option("--run", metavar="RUN", help="In their place: every evaluation of this run.")
+]
+_Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; needed where there is no terminal.")]
+
+
+def remove(
+    evaluation_ids: _Ids = None,
+    run: _WholeRun = None,
+    yes: _Yes = False,
+    config: Config = None,
+    state_dir: StateDir = None,
+    address: Address = None,
+    token_file: AddressTokenFile = None,
+    tls_ca: AddressTrust = None,
+    tls_name: AddressTrustedName = None,
+    as_json: Json = False,
+) -> None:
+    """Delete evaluations that have ended, with their samples; if one of them still runs, none is deleted.
+
+    Example: crucible-worker rm nightly-320 nightly-600 --state-dir ./journal
+    """
+    ids = tuple(dict.fromkeys(evaluation_ids or ()))
+    if not ids and run is None:
+        refuse("give IDs of evaluations, or --run")
+    if ids and run is not None:
+        refuse("give either IDs of evaluations or --run, not both")
+    if not yes and not sys.stdin.isatty():
+        refuse("there is no terminal for the question whether to delete: --yes deletes without it")
+
+    async def find(bridge: Bridge) -> Sequence[Evaluation]:
+        found = await (_of_run(bridge, run) if run is not None else _named(bridge, ids))
+        _refuse_running(found, _typed_place(config, state_dir, address))
+        if yes:
+            await _delete(bridge, found, as_json=as_json)
+        return found
+
+    async def delete(bridge: Bridge) -> None:
+        await _delete(bridge, found, as_json=as_json)
+
+    found = read_or_exit(find, config, state_dir, address, token_file, Trust(tls_ca, tls_name))
+    if yes:
+        return
+    if not typer.confirm(_question(found), err=True):
+        typer.echo("nothing was deleted", err=True)
+        raise typer.Exit(EXIT_FAILED)
+    read_or_exit(delete, config, state_dir, address, token_file, Trust(tls_ca, tls_name))
+
+
+async def _named(bridge: Bridge, ids: Sequence[str]) -> Sequence[Evaluation]:
+    return [await bridge.evaluation.get_evaluation(evaluation_id) for evaluation_id in ids]
+
+
+async def _of_run(bridge: Bridge, run: str) -> Sequence[Evaluation]:
+    from crucible_bridge.errors import NotFound
+    from crucible_bridge.reasons import Reason
+
+    found = [evaluation async for evaluation in bridge.evaluation.all_evaluations(run_id=run)]
+    if not found:
+        raise NotFound(f"is {run!r}: no evaluation is of this run", reason=Reason.UNKNOWN_RUN, field="run_id")
+    return found
+
+
+def _typed_place(config: Path | None, state_dir: Path | None, address: str | None) -> str:
+    """The options that named the journal, as the next command needs them; empty for the default one."""
+    named = {"--config": config, "--state-dir": state_dir, "--address": address}
+    return "".join(f" {option} {shlex.quote(str(value))}" for option, value in named.items() if value is not None)
+
+
+def _refuse_running(found: Sequence[Evaluation], place: str) -> None:
+    from crucible_bridge.errors import FailedPrecondition
+    from crucible_bridge.reasons import Reason
+    from crucible_bridge.types import EvaluationState
+
+    for evaluation in found:
+        if evaluation.state in (EvaluationState.QUEUED, EvaluationState.RUNNING):
+            name = evaluation.evaluation_id
+            cure = f"cancel it first (crucible-worker cancel {shlex.quote(name)}{place})"
+            raise FailedPrecondition(f"{name!r} is {evaluation.state.value}: {cure}", reason=Reason.NOT_ENDED)
+
+
+async def _delete(bridge: Bridge, found: Sequence[Evaluation], *, as_json: bool) -> None:
+    deleted: list[dict[str, str | int]] = []
+    try:
+        for evaluation in found:
+            last = await bridge.evaluation.delete_evaluation(evaluation.evaluation_id)
+            deleted.append({"evaluation_id": last.evaluation_id, "state": last.state.value, "samples": last.done})
+            if not as_json:
+                typer.echo(f"{last.evaluation_id}: deleted, with {_samples(last.done)}")
+    finally:
+        # Also before an error: what is deleted stays deleted.
+        if as_json:
+            typer.echo(json.dumps(deleted))
+
+
+def _question(found: Sequence[Evaluation]) -> str:
+    names = ", ".join(evaluation.evaluation_id for evaluation in found[:NAMED])
+    more = f" and {len(found) - NAMED:,} more" if len(found) > NAMED else ""
+    count = f"{len(found):,} evaluation{'' if len(found) == 1 else 's'}"
+    return f"Delete {count} with {_samples(sum(one.done for one in found))}: {names}{more}?"
+
+
+def _samples(count: int) -> str:
+    return f"{count:,} sample{'' if count == 1 else 's'}"
+
+
+# `crucible-worker pause`, `resume` and `concurrency`: what can be changed of an evaluation while it runs.
+
+_Concurrency = Annotated[
+    int, typer.Argument(metavar="N", help="At most so many samples at work at once.", show_default=False)
+]
+
+
+_OneOf = Annotated[
+    str | None,
+    typer.Argument(metavar="[ID]", help="The evaluation.", autocompletion=completed_ids, show_default=False),
+]
+_AllInterrupted = Annotated[
+    bool, typer.Option("--all-interrupted", help="In place of ID: every interrupted one, the oldest first.")
+]
+
+
+def pause(
+    evaluation_id: EvaluationIdArgument,
+    config: Config = None,
+    state_dir: StateDir = None,
+    address: Address = None,
+    token_file: AddressTokenFile = None,
+    tls_ca: AddressTrust = None,
+    tls_name: AddressTrustedName = None,
+    as_json: Json = False,
+) -> None:
+    """Pause an evaluation, whichever worker runs it: samples under way finish, and no other begins.
+
+    It stays paused, over restarts of workers as well, until resume. Its deadline does not count meanwhile.
+
+    Example: crucible-worker pause nightly-320 --state-dir ./journal
+    """
+    say_state(
+        read_or_exit(
+            lambda bridge: bridge.evaluation.pause_evaluation(evaluation_id),
+            config,
+            state_dir,
+            address,
+            token_file,
+            Trust(tls_ca, tls_name),
+        ),
+        as_json,
+    )
+
+
+def resume(
+    evaluation_id: _OneOf = None,
+    all_interrupted: _AllInterrupted = False,
+    config: Config = None,
+    state_dir: StateDir = None,
+    model_root: ModelRoot = None,
+    data_root: DataRoot = None,
+    openai_server: OpenAIServer = None,
+    address: Address = None,
+    token_file: AddressTokenFile = None,
+    tls_ca: AddressTrust = None,
+    tls_name: AddressTrustedName = None,
+    as_json: Json = False,
+) -> None:
+    """Let an evaluation continue: end its pause, or run the rest if it is interrupted, or failed with what may pass.
+
+    At --address that worker runs the rest. Otherwise this command does, as the same `evaluate` would.
+
+    Example: crucible-worker resume nightly-320 --state-dir ./journal
+    """
+    if (evaluation_id is None) is not all_interrupted:
+        refuse("give either ID or --all-interrupted")
+    from crucible_worker.cli.running import resume_at_worker, resume_here
+
+    places = (config, state_dir, address, token_file, Trust(tls_ca, tls_name))
+    if address is not None:
+        code = resume_at_worker(evaluation_id, *places, as_json=as_json)
+    else:
+        code = resume_here(
+            evaluation_id,
+            *places,
+            as_json=as_json,
+            model_roots=model_root,
+            data_roots=data_root,
+            openai_servers=openai_server,
+        )
+    raise typer.Exit(code)
+
+
+def concurrency(
+    evaluation_id: EvaluationIdArgument,
+    number: _Concurrency,
+    config: Config = None,
+    state_dir: StateDir = None,
+    address: Address = None,
+    token_file: AddressTokenFile = None,
+    tls_ca: AddressTrust = None,
+    tls_name: AddressTrustedName = None,
+    as_json: Json = False,
+) -> None:
+    """Change how many samples of an evaluation may be at work at once, whichever worker runs it.
+
+    Example: crucible-worker concurrency nightly-320 64 --state-dir ./journal
+    """
+    say_state(
+        read_or_exit(
+            lambda bridge: bridge.evaluation.set_evaluation_concurrency(evaluation_id, number),
+            config,
+            state_dir,
+            address,
+            token_file,
+            Trust(tls_ca, tls_name),
+        ),
+        as_json,
+    )

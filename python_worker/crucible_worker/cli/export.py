@@ -12,8 +12,16 @@ from typing import IO, TYPE_CHECKING, Annotated, Protocol
 import typer
 
 from crucible_worker.cli.options import EXIT_USAGE, Config, StateDir, settings_or_exit
-from crucible_worker.cli.reading import Address, read_or_exit, refuse, refuse_journal
-from crucible_worker.cli.remote import AddressTokenFile, AddressTrust, AddressTrustedName, Trust
+from crucible_worker.cli.reading import (
+    Address,
+    AddressTokenFile,
+    AddressTrust,
+    AddressTrustedName,
+    Trust,
+    read_or_exit,
+    refuse,
+    refuse_journal,
+)
 
 if TYPE_CHECKING:
     from crucible_bridge import Bridge
@@ -75,7 +83,7 @@ def export(
     if organization is not None and export_format != "every-eval-ever":
         refuse("--organization goes with --format every-eval-ever")
     if export_format == "parquet" and importlib.util.find_spec("pyarrow") is None:
-        from crucible_worker.exports.parquet import EXTRA
+        from crucible_worker.exports.rows import EXTRA
 
         refuse(f"--format parquet needs pyarrow: pip install '{EXTRA}'")
     ids = list(dict.fromkeys(ids))
@@ -111,7 +119,7 @@ async def _inspect(bridge: Bridge, evaluations: Sequence[Evaluation], output: Pa
     import importlib.metadata
 
     from crucible_worker.exports.eval_file import EvalFileWriter
-    from crucible_worker.exports.names import log_name
+    from crucible_worker.exports.record_data import log_name
 
     version = importlib.metadata.version("crucible-bridge")
     if into_folder:
@@ -130,8 +138,7 @@ async def _inspect(bridge: Bridge, evaluations: Sequence[Evaluation], output: Pa
 
 
 async def _rows(bridge: Bridge, evaluations: Sequence[Evaluation], output: Path, export_format: str) -> list[Path]:
-    from crucible_worker.exports.lines import LinesWriter
-    from crucible_worker.exports.parquet import ParquetWriter
+    from crucible_worker.exports.rows import LinesWriter, ParquetWriter
 
     await _write(bridge, evaluations, output, LinesWriter if export_format == "jsonl" else ParquetWriter)
     return [output]

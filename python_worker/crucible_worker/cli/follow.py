@@ -9,41 +9,35 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crucible_worker.cli.completion import one_of
 from crucible_worker.cli.options import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
     EXIT_USAGE,
+    Concurrency,
     ConfigWithOptions,
+    Data,
     DataRoot,
     Device,
     EnvironmentVariable,
-    HubNetwork,
-    InspectPackage,
-    InspectRoot,
-    Json,
-    LogDir,
-    LogTo,
-    ModelRoot,
-    OpenAIServer,
-    Price,
-    StateDir,
-    TinkerService,
-    settings_or_exit,
-)
-from crucible_worker.cli.request_options import (
-    Concurrency,
-    Data,
     Evaluators,
     FewShot,
     FewShotSeed,
     Grader,
+    HubNetwork,
+    InspectPackage,
+    InspectRoot,
+    Json,
     Labels,
+    LogDir,
+    LogTo,
     MaxTokens,
     MaxUnscored,
+    ModelRoot,
     Only,
+    OpenAIServer,
     Options,
     Prefix,
+    Price,
     Record,
     Renderer,
     Roles,
@@ -51,6 +45,7 @@ from crucible_worker.cli.request_options import (
     Seed,
     ShuffleSeed,
     SpecialTokens,
+    StateDir,
     Stop,
     SuiteFile,
     System,
@@ -59,13 +54,16 @@ from crucible_worker.cli.request_options import (
     Temperature,
     Template,
     Timeout,
+    TinkerService,
     Where,
+    one_of,
+    settings_or_exit,
 )
 from crucible_worker.cli.workspace import with_roots
 from crucible_worker.util.interrupts import raise_interrupts
 
 if TYPE_CHECKING:
-    from crucible_worker.cli.follow_requests import FollowOptions
+    from crucible_worker.cli.following import FollowOptions
     from crucible_worker.cli.requests import EvaluateOptions
     from crucible_worker.config import Settings
 
@@ -205,9 +203,8 @@ def follow(
     Example: crucible-worker follow runs/mine --data builtin:arithmetic --evaluator nll --exit-when-idle 60
     """
     parameters = {**locals()}  # by name, for `EvaluateOptions`
-    from crucible_worker.cli.follow_requests import PLACEHOLDER, FollowOptions
-    from crucible_worker.cli.requests import EvaluateOptions
-    from crucible_worker.cli.tasks import allowing, evaluators_of
+    from crucible_worker.cli.following import PLACEHOLDER, FollowOptions
+    from crucible_worker.cli.requests import EvaluateOptions, allowing, evaluators_of
 
     raise_interrupts()
     target = Path(directory).absolute()
@@ -255,11 +252,10 @@ def _run(
     settings: Settings, typed: EvaluateOptions, asked: FollowOptions, idle_seconds: float | None, *, as_json: bool
 ) -> int:
     from crucible_bridge.errors import BridgeError
-    from crucible_worker.cli.follow_requests import refusing_follow, request_of
-    from crucible_worker.cli.follow_running import run
+    from crucible_worker.cli.following import refusing_follow, request_of, run
     from crucible_worker.cli.own_files import own_of
     from crucible_worker.cli.refusals import Refused, refusing
-    from crucible_worker.cli.tasks import check_allowed
+    from crucible_worker.cli.requests import check_allowed
 
     try:
         with refusing(settings, typed.evaluators):

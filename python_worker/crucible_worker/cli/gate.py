@@ -12,12 +12,26 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crucible_worker.cli.completion import evaluation_ids
-from crucible_worker.cli.once import OnceCommand
-from crucible_worker.cli.one_line import one_line
-from crucible_worker.cli.options import EXIT_INTERRUPTED, AcrossRules, Config, Json, StateDir, settings_or_exit
-from crucible_worker.cli.reading import Address, read_or_exit, refuse, refuse_journal
-from crucible_worker.cli.remote import AddressTokenFile, AddressTrust, AddressTrustedName, Trust
+from crucible_worker.cli.options import (
+    EXIT_INTERRUPTED,
+    AcrossRules,
+    Config,
+    Json,
+    StateDir,
+    evaluation_ids,
+    settings_or_exit,
+)
+from crucible_worker.cli.parsing import OnceCommand
+from crucible_worker.cli.reading import (
+    Address,
+    AddressTokenFile,
+    AddressTrust,
+    AddressTrustedName,
+    Trust,
+    read_or_exit,
+    refuse,
+    refuse_journal,
+)
 
 if TYPE_CHECKING:
     from crucible_bridge import Bridge
@@ -170,6 +184,7 @@ def _write_junit(file: Path, report: GateResponse, baseline: str, candidate: str
 
 
 def _print(report: GateResponse, baseline: str, candidate: str, *, github: bool, as_json: bool) -> None:
+    from crucible_worker.cli.tables import one_line
     from crucible_worker.reports.gates import gate_as_data, github_lines
 
     lines = [f"{report.verdict.name}: {one_line(candidate)} against {one_line(baseline)}"]

@@ -1,21 +1,74 @@
-"""The progress of evaluations: bars on a terminal, a line now and then without one."""
+"""The progress of evaluations and of counted work: bars on a terminal, a line now and then without one."""
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 from crucible_bridge.events import Event, EventKind
-from crucible_worker.cli.pace import Pace
 from crucible_worker.engine.phases import Phase
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
-__all__ = ["LINE_SECONDS", "Show", "progress"]
+__all__ = ["LINE_SECONDS", "Count", "Pace", "Show", "counting", "progress", "time_text"]
+
+
+# How fast counted work is done, and how long the rest takes: "5.2 a second, 12 s left".
+
+WINDOW_SECONDS = 10.0
+"""The rate is that of so many last seconds."""
+LOOK_SECONDS = 0.5
+"""Counts within a shorter time replace each other."""
+
+
+class Pace:
+    """The rate of one count."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        """Begin with the first count."""
+        self._clock = clock
+        self._looks: collections.deque[tuple[float, float]] = collections.deque()
+
+    def forget(self) -> None:
+        """Begin anew: nothing could be done for a while, which says nothing of the rate."""
+        self._looks.clear()
+
+    def of(self, done: float, total: float | None) -> str:
+        """The rate and the time left, once something was done; empty before, and once all is done.
+
+        Args:
+            done: how much is done now.
+            total: of how much; None if that is not known.
+        """
+        now, looks = self._clock(), self._looks
+        if looks and done < looks[-1][1]:
+            looks.clear()  # work began anew
+        if len(looks) == 1 and done == looks[0][1]:
+            looks.clear()  # nothing was counted yet: the model is being loaded, which says nothing of the rate
+        if not looks or now - looks[-1][0] >= LOOK_SECONDS:
+            looks.append((now, done))
+        # The last look before the window stays: the window is the least time.
+        while len(looks) > 2 and now - looks[1][0] >= WINDOW_SECONDS:
+            looks.popleft()
+        began, before = looks[0]
+        if done <= before or now <= began or (total is not None and done >= total):
+            return ""
+        rate = (done - before) / (now - began)
+        left = "" if total is None else f", {time_text((total - done) / rate)} left"
+        return f"{rate:,.1f} a second{left}"
+
+
+def time_text(seconds: float) -> str:
+    """A time for people: "12 s", "3 min 5 s", "2 h 10 min"."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours:,} h {minutes} min" if hours else f"{minutes} min {rest} s" if minutes else f"{rest} s"
+
 
 LINE_SECONDS = 2.0
 """Seconds between two lines if there is no terminal."""
@@ -232,3 +285,62 @@ def _note(event: Event) -> str:
             return event.metadata.get("state", "over")
         case _:
             return ""
+
+
+# Counted work.
+
+Count = Callable[[int, int], None]
+"""Receives the number of finished items, and how much of the total that is."""
+
+
+@contextlib.contextmanager
+def counting(stream: TextIO, label: str, noun: str, total: int | None, *, quiet: bool = False) -> Iterator[Count]:
+    """Show progress on a stream; if it is not a terminal and `quiet` is set, nothing is written.
+
+    Args:
+        stream: stderr.
+        label: what is done ("grading").
+        noun: what is counted ("records").
+        total: what a full bar stands for; None if unknown.
+        quiet: write no lines if there is no terminal.
+    """
+    if stream.isatty():
+        with _bar(stream, label, noun, total) as count:
+            yield count
+    elif quiet:
+        yield lambda _done, _filled: None
+    else:
+        yield _lines(stream, label, noun, total)
+
+
+@contextlib.contextmanager
+def _bar(stream: TextIO, label: str, noun: str, total: int | None) -> Iterator[Count]:
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        Progress,
+        TaskProgressColumn,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (TextColumn(label), BarColumn(), TaskProgressColumn(), TextColumn("{task.fields[note]}"))
+    with Progress(*columns, TimeElapsedColumn(), TimeRemainingColumn(), console=Console(file=stream)) as bar:
+        task = bar.add_task(label, total=total, note="")
+        yield lambda done, filled: bar.update(task, completed=filled, note=f"{done:,} {noun}")
+
+
+def _lines(stream: TextIO, label: str, noun: str, total: int | None) -> Count:
+    written = time.monotonic()
+
+    def show(done: int, filled: int) -> None:
+        nonlocal written
+        now = time.monotonic()
+        if now - written < LINE_SECONDS:
+            return
+        written = now
+        share = f", {filled / total:.0%}" if total else ""
+        print(f"{label}: {done:,} {noun}{share}", file=stream, flush=True)
+
+    return show

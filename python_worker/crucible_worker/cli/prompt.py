@@ -14,33 +14,28 @@ from crucible_worker.cli.options import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
     EXIT_USAGE,
+    Concurrency,
     ConfigWithOptions,
+    Data,
     DataRoot,
     Device,
     EnvironmentVariable,
-    HubNetwork,
-    Json,
-    ModelRoot,
-    OpenAIServer,
-    Price,
-    TinkerService,
-    settings_or_exit,
-)
-from crucible_worker.cli.remote import AddressTokenFile, AddressTrust, AddressTrustedName, Trust, worker_at
-from crucible_worker.cli.request_options import (
-    Concurrency,
-    Data,
     EvaluationId,
     Evaluators,
     FewShot,
     FewShotSeed,
     Grader,
+    HubNetwork,
+    Json,
     Labels,
     MaxTokens,
     MaxUnscored,
+    ModelRoot,
     Only,
+    OpenAIServer,
     Options,
     Prefix,
+    Price,
     Record,
     Renderer,
     Roles,
@@ -57,8 +52,11 @@ from crucible_worker.cli.request_options import (
     Temperature,
     Template,
     Timeout,
+    TinkerService,
     Where,
+    settings_or_exit,
 )
+from crucible_worker.cli.reading import AddressTokenFile, AddressTrust, AddressTrustedName, Trust, worker_at
 from crucible_worker.cli.workspace import Termination, opened, state_folder, with_roots
 from crucible_worker.util.interrupts import raise_interrupts
 
@@ -157,7 +155,7 @@ def prompt(
     parameters = locals().copy()  # by name, for `EvaluateOptions`
     from crucible_worker.cli.requests import EvaluateOptions
 
-    importlib.import_module("crucible_worker.cli.run_summary")
+    importlib.import_module("crucible_worker.cli.running")
     # Everything is loaded; from here on there is something to clean up.
     raise_interrupts()
     typed = EvaluateOptions.of((model,), parameters, kept=True)
@@ -197,8 +195,8 @@ def _run(
     from crucible_worker.cli.own_files import own_of
     from crucible_worker.cli.refusals import Refused, refusing
     from crucible_worker.cli.requests import evaluations_to_run
-    from crucible_worker.cli.run_summary import Observation, write_error
-    from crucible_worker.telemetry.logging import configure_logging
+    from crucible_worker.cli.running import Observation, write_error
+    from crucible_worker.telemetry import configure_logging
 
     shown: list[tuple[str, RenderSampleResponse]] = []
     log_writer = configure_logging("console", "warning")

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn, TextIO
 
 import typer
 
-from crucible_worker.cli.once import OnceCommand
 from crucible_worker.cli.options import EXIT_FAILED, EXIT_USAGE, Json, settings_or_exit
+from crucible_worker.cli.parsing import OnceCommand
 from crucible_worker.cli.serve import serve
 
 if TYPE_CHECKING:
-    from crucible_worker.cli.nodes.fleet import NodeState
+    from crucible_worker.cli.nodes import NodeState
 
 __all__ = ["app"]
 
@@ -79,9 +79,7 @@ def up(
         raise typer.Exit(EXIT_USAGE)
     out = sys.stdout
     fleet = _connected(address)
-    from crucible_worker.cli.nodes.worker import WorkerEndpoint
-
-    if not fleet.begin(WorkerEndpoint(journal=url, options=served), {"num_cpus": num_cpus, "num_gpus": num_gpus}):
+    if not fleet.begin(fleet.WorkerEndpoint(journal=url, options=served), {"num_cpus": num_cpus, "num_gpus": num_gpus}):
         typer.echo("crucible-worker: workers are up already: crucible-worker ray status, or ray down", err=True)
         raise typer.Exit(EXIT_FAILED)
     until = time.monotonic() + wait
@@ -138,7 +136,7 @@ def _connected(address: str) -> Any:
 
     os.environ.update(ray_variables(address, os.environ))
     try:
-        from crucible_worker.cli.nodes import fleet
+        from crucible_worker.cli import nodes as fleet
     except ModuleNotFoundError as error:
         if error.name != "ray":
             raise
@@ -166,7 +164,7 @@ def _connected(address: str) -> Any:
 
 
 def _states(fleet: Any, seconds: float) -> Sequence[NodeState] | None:
-    """As `nodes.fleet.states`; the command ends if the cluster does not answer."""
+    """As `nodes.states`; the command ends if the cluster does not answer."""
     try:
         return fleet.states(seconds)
     except fleet.GetTimeoutError:

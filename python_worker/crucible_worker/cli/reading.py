@@ -1,39 +1,186 @@
-"""What the commands have in common that read evaluations: from a state directory on this machine, or from a worker."""
+"""How commands read evaluations: by a client of a worker, at an address or inside the command, on a state directory."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import dataclasses
+import functools
 import json
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Annotated, NamedTuple, NoReturn, TypeVar
 
 import typer
 
-from crucible_worker.cli.completion import evaluation_ids
-from crucible_worker.cli.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, settings_or_exit
-from crucible_worker.cli.remote import Trust, token_in
-from crucible_worker.cli.results import results_of_journal, results_of_worker
+from crucible_worker.cli.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, evaluation_ids, settings_or_exit
 from crucible_worker.cli.workspace import Termination
 
 if TYPE_CHECKING:
-    from crucible_bridge import Bridge
+    from crucible_bridge import BlockingBridge, Bridge
+    from crucible_bridge.client import Tls
     from crucible_bridge.types import Evaluation
     from crucible_worker.config import Settings
 
 __all__ = [
     "Address",
+    "AddressTokenFile",
+    "AddressTrust",
+    "AddressTrustedName",
     "EvaluationIdArgument",
+    "Trust",
     "asked_pairs",
     "journal_of",
     "read_or_exit",
     "refuse",
     "refuse_journal",
+    "results_of_journal",
+    "results_of_worker",
     "results_or_exit",
     "say_state",
+    "token_in",
+    "worker_at",
 ]
+
+# A worker at an address, as the commands that call one are given it.
+
+AddressTokenFile = Annotated[
+    Path | None, typer.Option("--token-file", metavar="FILE", help="With --address: the worker's token.")
+]
+AddressTrust = Annotated[
+    Path | None,
+    typer.Option("--tls-ca", metavar="FILE", help="With --address: call with TLS, and trust this certificate, PEM."),
+]
+AddressTrustedName = Annotated[
+    str | None,
+    typer.Option(
+        "--tls-name",
+        metavar="NAME",
+        help="With --tls-ca: the name in the worker's certificate, if the address has another one. "
+        "Several addresses need it.",
+    ),
+]
+
+
+class Trust(NamedTuple):
+    """How a worker at an address is known."""
+
+    ca: Path | None
+    """The certificate to trust; without TLS if None."""
+    name: str | None
+    """The name in the worker's certificate; that of the address if None."""
+
+    def tls(self, address: str) -> Tls | None:
+        """As a client of the address takes it.
+
+        Raises:
+            InvalidField: a name without a certificate, or several addresses without a name; the error names the option.
+        """
+        from crucible_bridge.client import Tls
+        from crucible_bridge.errors import InvalidField
+
+        if self.ca is None and self.name is not None:
+            raise InvalidField("--tls-name", "goes with --tls-ca")
+        if self.ca is not None and self.name is None and "," in address:
+            raise InvalidField("--tls-name", "is needed with several addresses: the name in the workers' certificates")
+        return None if self.ca is None else Tls(ca=self.ca, server_name=self.name)
+
+
+@contextlib.contextmanager
+def worker_at(address: str, token_file: Path | None, trust: Trust) -> Generator[BlockingBridge, None, None]:
+    """Connect to a worker.
+
+    Args:
+        address: "HOST:PORT", or "unix:PATH".
+        token_file: holds its token, if it wants one.
+        trust: how the worker is known.
+
+    Raises:
+        InvalidField: the token file cannot be read, or `trust` cannot be used; the error names the option.
+    """
+    import crucible_bridge
+
+    with crucible_bridge.connect_sync(address, token=token_in(token_file), tls=trust.tls(address)) as bridge:
+        yield bridge
+
+
+def token_in(file: Path | None) -> str | None:
+    """The first token in a file; None if there is no file.
+
+    Raises:
+        InvalidField: the file cannot be read; the error names the option.
+    """
+    from crucible_bridge.errors import InvalidField
+
+    try:
+        return None if file is None else file.read_text("utf-8").strip().partition("\n")[0].rstrip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidField("--token-file", f"cannot be read: {error}") from error
+
+
+# The two clients: of a worker at an address, and of one on a journal of this machine.
+
+
+@contextlib.asynccontextmanager
+async def results_of_worker(address: str, token: str | None, tls: Tls | None) -> AsyncIterator[Bridge]:
+    """A client of a worker.
+
+    Args:
+        address: "HOST:PORT", or "unix:PATH".
+        token: the worker's token, if it needs one.
+        tls: the certificate to trust; without TLS if None.
+    """
+    import crucible_bridge
+
+    async with crucible_bridge.connect(address, token=token, tls=tls) as bridge:
+        yield bridge
+
+
+@contextlib.asynccontextmanager
+async def results_of_journal(settings: Settings) -> AsyncIterator[Bridge]:
+    """A client of a worker inside this command; the worker opens the journal of the settings, and grades nothing.
+
+    So a command reads its results in one way, for a journal and for an address. The worker listens on
+    a Unix socket in a temporary folder that only this user can open.
+
+    Raises:
+        NotFound: the state directory has no journal.
+        FailedPrecondition: the journal cannot be opened.
+    """
+    import crucible_bridge
+    from crucible_bridge.errors import NotFound
+    from crucible_bridge.reasons import Reason
+    from crucible_worker.journal.schema import JOURNAL_FILE
+    from crucible_worker.server.parts import build
+    from crucible_worker.server.worker import Worker
+
+    if settings.journal is None and not (settings.state_dir / JOURNAL_FILE).is_file():
+        message = f"{settings.state_dir} has no journal: nothing is recorded there; give another one, or --address"
+        raise NotFound(message, reason=Reason.UNKNOWN_EVALUATION, field="--state-dir")
+    with tempfile.TemporaryDirectory(prefix="crucible-") as folder:
+        inside = dataclasses.replace(
+            settings,
+            unix_socket=Path(folder) / "worker",
+            token_file=None,
+            tls_cert=None,
+            tls_key=None,
+            ready_file=None,
+            log_dir=None,
+            model_roots=(),
+            log_to=(),
+            resume_interrupted=False,
+            grading_processes=0,
+            code_sandboxes=0,
+            # A command that shows results does not clean up the journal of other workers.
+            limits=settings.limits.without_retention(),
+        )
+        building = functools.partial(build, feed_all=False)
+        async with Worker(inside, build=building) as worker, crucible_bridge.connect(worker.address) as bridge:
+            yield bridge
+
 
 _T = TypeVar("_T")
 
@@ -93,7 +240,7 @@ def read_or_exit(
     # Before grpc is imported: its C core would write lines of its own.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from crucible_bridge.errors import BridgeError, Code
-    from crucible_worker.telemetry.logging import configure_logging
+    from crucible_worker.telemetry import configure_logging
 
     async def run(results: AbstractAsyncContextManager[Bridge]) -> _T:
         Termination()

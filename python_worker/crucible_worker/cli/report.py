@@ -4,22 +4,37 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crucible_worker.cli.completion import evaluation_ids
-from crucible_worker.cli.options import EXIT_USAGE, Config, StateDir
-from crucible_worker.cli.reading import Address, read_or_exit, refuse
-from crucible_worker.cli.remote import AddressTokenFile, AddressTrust, AddressTrustedName, Trust
+from crucible_worker.cli.options import EXIT_USAGE, Config, StateDir, evaluation_ids
+from crucible_worker.cli.reading import (
+    Address,
+    AddressTokenFile,
+    AddressTrust,
+    AddressTrustedName,
+    Trust,
+    read_or_exit,
+    refuse,
+)
 from crucible_worker.exports.files import whole_file
 
 if TYPE_CHECKING:
     from crucible_bridge import Bridge
+    from crucible_bridge.types import (
+        CompareRequest,
+        Evaluation,
+        EvaluationComparison,
+        EvaluatorInfo,
+        SampleResult,
+        Verdict,
+    )
     from crucible_worker.reports.writing import ReportRequest
 
-__all__ = ["report", "text_of", "written"]
+__all__ = ["BridgeSource", "report", "text_of", "written"]
 
 SUFFIXES = {"html": "html", "markdown": "md", "json": "json"}
 """The suffix of the file, by format."""
@@ -91,8 +106,7 @@ def _request_or_exit(
     ids: list[str], run: str | None, report_format: str, title: str, max_samples: int | None
 ) -> ReportRequest:
     from crucible_bridge.types import ReportFormat
-    from crucible_worker.reports.chosen_samples import MAX_SAMPLES
-    from crucible_worker.reports.writing import ReportRequest
+    from crucible_worker.reports.writing import MAX_SAMPLES, ReportRequest
 
     if report_format not in SUFFIXES:
         refuse(f"--format is {report_format[:60]!r}, must be one of {', '.join(SUFFIXES)}")
@@ -117,7 +131,6 @@ async def text_of(bridge: Bridge, request: ReportRequest) -> str:
     """
     import importlib.metadata
 
-    from crucible_worker.cli.report_source import BridgeSource
     from crucible_worker.reports.writing import write_report
 
     return await write_report(BridgeSource(bridge), request, version=importlib.metadata.version("crucible-bridge"))
@@ -137,3 +150,55 @@ def written(file: Path, text: str) -> bool:
     with whole_file(file) as opened:
         opened.write(text.encode())
     return replaced
+
+
+# The source of a command's report: a worker, read by its client.
+
+
+class BridgeSource:
+    """Reads page by page, so that no message limits the size of a report; see `reports.writing.ReportSource`."""
+
+    def __init__(self, bridge: Bridge) -> None:
+        """Read from this worker."""
+        self._evaluation = bridge.evaluation
+
+    async def get(self, evaluation_id: str) -> Evaluation:
+        """An evaluation in its current state."""
+        return await self._evaluation.get_evaluation(evaluation_id)
+
+    async def of_run(self, run_id: str) -> Sequence[Evaluation]:
+        """Every evaluation of a run."""
+        return [evaluation async for evaluation in self._evaluation.all_evaluations(run_id=run_id)]
+
+    async def samples(
+        self,
+        evaluation_id: str,
+        *,
+        verdicts: Sequence[Verdict] = (),
+        page_size: int,
+        page_token: str = "",
+        records: bool = True,
+    ) -> tuple[Sequence[SampleResult], str]:
+        """A page of results, and the token of the next one."""
+        page = await self._evaluation.get_samples(
+            evaluation_id,
+            verdicts=verdicts,
+            page_size=page_size,
+            page_token=page_token,
+            without_records=not records,
+        )
+        return page.items, page.next_page_token
+
+    async def compare(self, request: CompareRequest) -> EvaluationComparison:
+        """The comparison of evaluations of one data set."""
+        return await self._evaluation.compare_evaluations(
+            request.evaluation_ids,
+            baseline_id=request.baseline_id,
+            evaluator=request.evaluator,
+            max_listed=request.max_listed,
+        )
+
+    async def infos(self, kinds: Iterable[str]) -> Mapping[str, EvaluatorInfo]:
+        """The declarations of known evaluators, by kind."""
+        wanted = set(kinds)
+        return {info.kind: info for info in await self._evaluation.list_evaluators() if info.kind in wanted}

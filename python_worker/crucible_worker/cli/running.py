@@ -1,31 +1,172 @@
-"""Evaluations run one after the other in this process, without a server."""
+"""Evaluations that run in this process, without a server: one after the other, also those that are resumed.
+
+Their results are compared, and shown as tables or as one object; the exit code follows from them.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import dataclasses
+import json
+import os
+import shlex
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
 
 from crucible_bridge.codec.events import events_from_records
 from crucible_bridge.errors import BridgeError, NotFound
 from crucible_bridge.events import EventKind
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import Evaluation, EvaluationState, EvaluatorResult, Problem, SampleResult, Verdict
-from crucible_worker.cli.compared import Compared, compared
+from crucible_bridge.types import (
+    CompareRequest,
+    Evaluation,
+    EvaluationState,
+    EvaluatorResult,
+    PairedComparison,
+    Problem,
+    SampleResult,
+    Usage,
+    Verdict,
+    format_model,
+)
+from crucible_worker.analysis.comparison import Comparisons
+from crucible_worker.cli.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, settings_or_exit
 from crucible_worker.cli.progress import Show, progress
+from crucible_worker.cli.reading import read_or_exit, say_state
 from crucible_worker.cli.refusals import Refused, in_flags, refusing
+from crucible_worker.cli.report import written
 from crucible_worker.cli.requests import EvaluationToRun
-from crucible_worker.cli.workspace import Termination, opened
+from crucible_worker.cli.tables import evaluation_as_data, write_table
+from crucible_worker.cli.workspace import Termination, opened, with_roots
 from crucible_worker.config import Settings
 from crucible_worker.engine.phases import Phase
+from crucible_worker.engine.resuming import refuse_bound
 from crucible_worker.evaluations import Evaluations
+from crucible_worker.evaluators.parts import EvaluatorParts
+from crucible_worker.evaluators.registry import info_if_known
 from crucible_worker.journal.records import Joint
+from crucible_worker.reports.facts import adjustments_text, another_model, named_with_role
+from crucible_worker.reports.metric_keys import evaluator_sentences, unscored_warnings
 from crucible_worker.server.parts import CustomFiles
-from crucible_worker.telemetry.logging import configure_logging
+from crucible_worker.telemetry import configure_logging
+from crucible_worker.util.held_paths import format_own_model
 
-__all__ = ["EvaluationRun", "NotRun", "run"]
+if TYPE_CHECKING:
+    from crucible_bridge import Bridge
+
+__all__ = [
+    "COMPARISON_COLUMNS",
+    "Compared",
+    "EvaluationRun",
+    "NotRun",
+    "Observation",
+    "RunSummary",
+    "compared",
+    "comparison_as_data",
+    "comparison_tables",
+    "joint_as_text",
+    "resume_at_worker",
+    "resume_here",
+    "run",
+    "unwritable",
+    "write_error",
+]
+
+# Several models in the same evaluations: each compared with the first, as rows for people and data for programs.
+
+COMPARISON_COLUMNS = ("evaluator", "mean", "difference", "95% interval", "better, worse")
+"""The columns of the rows of `comparison_tables`."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """An evaluator's scores of a model, sample by sample with those of the first model."""
+
+    name: str
+    """The name of a suite's evaluation; may be empty."""
+    baseline: str
+    """The model that it is compared with."""
+    model: str
+    """The compared model."""
+    pair: PairedComparison
+    """The numbers, or the problem."""
+
+
+async def compared(comparisons: Comparisons, ended: Sequence[tuple[str, Evaluation]]) -> Sequence[Compared]:
+    """Compare the evaluations of each name, if there are several.
+
+    Args:
+        comparisons: of the journal that has the evaluations.
+        ended: names of a suite's evaluations, or empty names, with the evaluations that have ended.
+    """
+    by_name: dict[str, list[Evaluation]] = {}
+    for name, evaluation in ended:
+        by_name.setdefault(name, []).append(evaluation)
+    found: list[Compared] = []
+    for name, evaluations in by_name.items():
+        if len(evaluations) > 1:
+            found.extend([each async for each in _pairs(comparisons, name, evaluations)])
+    return found
+
+
+async def _pairs(comparisons: Comparisons, name: str, evaluations: Sequence[Evaluation]) -> AsyncIterator[Compared]:
+    models = {evaluation.evaluation_id: format_own_model(evaluation.request.model) for evaluation in evaluations}
+    try:
+        found = await comparisons.compare(CompareRequest(evaluation_ids=tuple(models), max_listed=0))
+    except BridgeError as error:
+        # For example, a data file changed between two models: the evaluations themselves are valid.
+        problem = Problem(reason=error.reason, message=error.message)
+        first, *others = models
+        for other in others:
+            pair = PairedComparison(baseline_id=first, evaluation_id=other, evaluator="", problem=problem)
+            yield Compared(name=name, baseline=models[first], model=models[other], pair=pair)
+        return
+    for pair in found.comparisons:
+        yield Compared(name=name, baseline=models[pair.baseline_id], model=models[pair.evaluation_id], pair=pair)
+
+
+def comparison_tables(several: Sequence[Compared]) -> Iterator[tuple[str, Sequence[Sequence[str]]]]:
+    """A title and rows for each model except the first, in the columns of `COMPARISON_COLUMNS`."""
+    by_title: dict[str, list[Sequence[str]]] = {}
+    for each in several:
+        by_title.setdefault(f"{each.model}, compared with {each.baseline}", []).append(_row(each))
+    yield from by_title.items()
+
+
+def _row(each: Compared) -> Sequence[str]:
+    pair = each.pair
+    label = ": ".join(filter(None, (each.name, pair.evaluator)))
+    if pair.problem is not None:
+        return (label, "", f"not compared: {pair.problem.message}", "", "")
+    mean, difference, low, high = (
+        "" if (value := pair.metrics.values.get(key)) is None else f"{value:.4g}"
+        for key in ("mean", "difference", "difference_ci_low", "difference_ci_high")
+    )
+    interval = f"{low} to {high}" if low and high else ""
+    return (label, mean, difference, interval, f"{pair.n_improved}, {pair.n_regressed} of {pair.n_matched}")
+
+
+def comparison_as_data(each: Compared) -> dict[str, Any]:
+    """For json."""
+    pair = each.pair
+    return {
+        **({"name": each.name} if each.name else {}),
+        "evaluator": pair.evaluator,
+        "baseline": each.baseline,
+        "model": each.model,
+        "n_matched": pair.n_matched,
+        "n_improved": pair.n_improved,
+        "n_regressed": pair.n_regressed,
+        "metrics": dict(pair.metrics.values),
+        "interval_method": pair.interval_method,
+        "problem": None if pair.problem is None else dataclasses.asdict(pair.problem),
+    }
+
 
 PHASE_SECONDS = 0.2
 """Between two looks at what is done."""
@@ -225,3 +366,343 @@ async def _first_unscored(evaluations: Evaluations, evaluation: Evaluation) -> d
         if samples:
             found[label] = samples[0]
     return found
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """How results are shown."""
+
+    as_json: bool = False
+    """One object, and nothing for people."""
+    verbose: bool = False
+    """Every key in a table, in place of sentences."""
+    output: Path | None = None
+    """A file that gets the object too."""
+
+    def write_data(self, data: Mapping[str, Any]) -> None:
+        """Write the object where it is wanted.
+
+        Raises:
+            Exit: the file cannot be written; everything else is.
+        """
+        text = json.dumps(data, allow_nan=False)
+        if self.as_json:
+            typer.echo(text)
+        if self.output is not None:
+            try:
+                written(self.output, f"{text}\n")
+            except OSError as error:
+                why = error.strerror or error
+                typer.echo(f"crucible-worker: --output {self.output} cannot be written: {why}", err=True)
+                raise typer.Exit(EXIT_FAILED) from None
+
+
+def unwritable(file: Path) -> str:
+    """Why a file cannot be written, as far as that is known before; empty if nothing is known."""
+    try:
+        if file.is_dir():
+            return "it is a folder"
+    except OSError as error:  # such as a name that is too long
+        return error.strerror or str(error)
+    if not file.parent.is_dir():
+        return f"there is no folder {file.parent}"
+    return "" if os.access(file.parent, os.W_OK) else f"the folder {file.parent} is not writable"
+
+
+@dataclasses.dataclass(slots=True, kw_only=True)
+class RunSummary:
+    """The requested evaluations that have ended so far."""
+
+    models: Sequence[str]
+    """The models as they were typed."""
+    shown: Observation = dataclasses.field(default_factory=Observation)
+    """How they are shown."""
+    place: str | None = None
+    """Options by which other commands read the journal of the results; None if the results are not kept."""
+    parts: EvaluatorParts | None = None
+    """Evaluators and graders, with those of files that the command names."""
+    suite: str = ""
+    """The suite's name; empty without one."""
+    total: int = 0
+    """The number of requested evaluations."""
+    several: list[EvaluationRun | NotRun] = dataclasses.field(default_factory=list)
+    """Those that have ended, or were refused."""
+    compared: Sequence[Compared] = ()
+    """The models compared with the first, once all have ended."""
+
+    def write(self) -> None:
+        """Write sentences or a table for each evaluation and for all comparisons; or one object for all of it.
+
+        Raises:
+            Exit: the file for the object cannot be written.
+        """
+        one = not self.suite and len(self.models) == 1
+        if not self.shown.as_json:
+            self._write_for_people(one=one)
+        elif one and isinstance(self.several[0], NotRun):
+            typer.echo(f"crucible-worker: {self.several[0].message}", err=True)
+        self.shown.write_data(_as_data(self.several[0]) if one else self._as_data())
+
+    def exit_code(self) -> int:
+        """0 if every evaluator finished and scored; evaluators without a score are named on stderr."""
+        scored = self._tell_without_scores()
+        if all(isinstance(each, EvaluationRun) and each.succeeded for each in self.several):
+            return 0 if scored else EXIT_FAILED
+        failed = any(isinstance(each, EvaluationRun) or not each.refused for each in self.several)
+        return EXIT_FAILED if failed else EXIT_USAGE
+
+    def _as_data(self) -> dict[str, Any]:
+        one = len(self.models) == 1
+        data: dict[str, Any] = {"suite": self.suite} if self.suite else {}
+        data |= {"model": self.models[0]} if one else {"models": list(self.models)}
+        data["evaluations"] = [
+            {**({"name": each.name} if self.suite else {}), "model": each.model, **_as_data(each)}
+            for each in self.several
+        ]
+        return data if one else {**data, "comparisons": [comparison_as_data(each) for each in self.compared]}
+
+    def _write_for_people(self, *, one: bool) -> None:
+        for each in self.several:
+            if isinstance(each, EvaluationRun):
+                self._write_ran(each)
+            elif one:
+                typer.echo(f"crucible-worker: {each.message}", err=True)
+            else:
+                typer.echo(f"{self._label(each)}: did not run: {each.message}")
+        for title, rows in comparison_tables(self.compared):
+            write_table(sys.stdout, title, COMPARISON_COLUMNS, rows)
+        if not one:
+            finished = sum(isinstance(each, EvaluationRun) and each.succeeded for each in self.several)
+            typer.echo(f"{self.suite or 'evaluations'}: {finished} of {self.total} finished")
+        ids = [shlex.quote(each.evaluation.evaluation_id) for each in self.several if isinstance(each, EvaluationRun)]
+        if self.place is not None and ids:
+            show, report = f"show {ids[0]}{self.place}", f"report {' '.join(ids)}{self.place}"
+            typer.echo(f"More: crucible-worker {show}; crucible-worker {report}")
+
+    def _write_ran(self, ran: EvaluationRun) -> None:
+        evaluation = ran.evaluation
+        title = ", ".join(filter(None, (ran.name, _title(evaluation))))
+        if self.shown.verbose:
+            write_table(sys.stdout, title, ("key", "value"), _rows(ran))
+            return
+        typer.echo(title)
+        if ran.joint is not None:
+            typer.echo(f"prompt ends {joint_as_text(ran.joint)}")
+        kinds = {result.evaluator.kind for result in evaluation.results}
+        known = {kind: info_if_known(kind, self.parts) for kind in kinds}
+        for sentence in evaluator_sentences(evaluation, {kind: info for kind, info in known.items() if info}):
+            typer.echo(sentence)
+        for warning in unscored_warnings(evaluation):
+            typer.echo(warning)
+        for name, text in _notes(ran):
+            typer.echo(f"{name}: {text}")
+
+    def _label(self, each: EvaluationRun | NotRun) -> str:
+        """What distinguishes it from the others."""
+        return " ".join(filter(None, (each.model if len(self.models) > 1 else "", each.name)))
+
+    def _tell_without_scores(self) -> bool:
+        """Report evaluators that scored no sample; returns whether there are none."""
+        found = [
+            (self._label(each), result, each.first_unscored.get(result.evaluator.label))
+            for each in self.several
+            if isinstance(each, EvaluationRun)
+            for result in each.without_scores
+        ]
+        for name, result, first in found:
+            label = " ".join(filter(None, (name and f"{name}:", result.evaluator.label)))
+            why = (
+                f"; the first: {_problem_text(first.problem)}"
+                if first is not None and first.problem is not None
+                else ""
+            )
+            typer.echo(f"crucible-worker: {label} scored none of {result.n:,} samples{why}", err=True)
+        return not found
+
+
+def joint_as_text(joint: Joint) -> str:
+    """How a prompt and its target meet, in one line: "...France?", target " Paris"."""
+    prompt, target = (json.dumps(text, ensure_ascii=not text.isprintable()) for text in (joint.prompt, joint.target))
+    return f"{prompt}, target {target}"
+
+
+def write_error(error: BridgeError, message: str, shown: Observation) -> None:
+    """Write why nothing ran: a line on stderr, and an object for programs.
+
+    Raises:
+        Exit: the file for the object cannot be written.
+    """
+    typer.echo(f"crucible-worker: {message}", err=True)
+    shown.write_data({"error": _error_as_data(error, message)})
+
+
+def _error_as_data(error: BridgeError, message: str) -> dict[str, Any]:
+    return {"code": error.code.value, "reason": error.reason, "field": error.field, "message": message}
+
+
+def _as_data(each: EvaluationRun | NotRun) -> dict[str, Any]:
+    if isinstance(each, EvaluationRun):
+        joint = None if each.joint is None else dataclasses.asdict(each.joint)
+        return {**evaluation_as_data(each.evaluation, each.first_unscored), "joint": joint}
+    return {"error": _error_as_data(each.error, each.message)}
+
+
+def _rows(ran: EvaluationRun) -> list[Sequence[str]]:
+    metrics = ran.evaluation.metrics
+    rows: list[Sequence[str]] = [] if ran.joint is None else [["prompt ends", joint_as_text(ran.joint)]]
+    rows += [[key, f"{value:.6g}"] for key, value in metrics.values.items()]
+    rows += [[key, f"undefined: {reason}"] for key, reason in metrics.undefined.items()]
+    for result in ran.evaluation.results:
+        rows.append([f"{result.evaluator.label}: scored", f"{result.n_scored} of {result.n}"])
+        if result.problem is not None:
+            rows.append([f"{result.evaluator.label}: failed", _problem_text(result.problem)])
+    return rows + [list(note) for note in _notes(ran)]
+
+
+def _notes(ran: EvaluationRun) -> Iterator[tuple[str, str]]:
+    """What there is to say besides metrics: another model, samples without a score, tokens, and how it ended."""
+    evaluation = ran.evaluation
+    if other := another_model(evaluation.engine):
+        yield "served model", other
+    for result in evaluation.results:
+        if (first := ran.first_unscored.get(result.evaluator.label)) is not None:
+            why = first.verdict.value if first.problem is None else _problem_text(first.problem)
+            yield f"{result.evaluator.label}: unscored", f"{result.n_unscored}, the first {first.sample_id!r}: {why}"
+    if adjusted := adjustments_text(evaluation.engine):
+        yield "sampling refused", adjusted
+    if evaluation.usage is not None:
+        for model, usage in _by_model(evaluation, evaluation.usage):
+            yield f"tokens: {model}", _spent(usage)
+    if evaluation.problem is not None:
+        yield evaluation.state.value, _ended_by(evaluation, evaluation.problem)
+
+
+def _ended_by(evaluation: Evaluation, problem: Problem) -> str:
+    deadline_ms = evaluation.request.limits.deadline_ms
+    if problem.reason == Reason.DEADLINE_EXCEEDED and deadline_ms is not None:
+        return f"--timeout {deadline_ms / 1000:g} is over, all attempts together"
+    return _problem_text(problem)
+
+
+def _by_model(evaluation: Evaluation, usage: Usage) -> Iterator[tuple[str, Usage]]:
+    """The usage of the model and the further ones, if they were queried."""
+    if usage.calls:
+        yield format_own_model(evaluation.request.model), usage
+    for judge in usage.judges:
+        yield named_with_role(evaluation, judge.model), judge.usage
+
+
+def _spent(usage: Usage) -> str:
+    """The usage of one model, in a few words."""
+    parts = [
+        (usage.prompt_tokens, "prompt"),
+        (usage.cached_prompt_tokens, "of them cached"),
+        (usage.output_tokens, "output"),
+        (usage.reasoning_tokens, "of them reasoning"),
+    ]
+    words = [f"{count:,} {name}" for count, name in parts if count is not None]
+    if usage.unreported_calls:
+        words.append(f"{usage.unreported_calls:,} of {usage.calls:,} calls unreported")
+    if usage.cost is not None:
+        words.append(f"cost {usage.cost:.6g}")
+    return ", ".join(words)
+
+
+def _problem_text(problem: Problem) -> str:
+    return " ".join(filter(None, (problem.field, problem.message)))
+
+
+def _title(evaluation: Evaluation) -> str:
+    model, seconds = format_own_model(evaluation.request.model), evaluation.duration_ns / 1e9
+    return f"{model}: {evaluation.state.value} in {seconds:.1f} s"
+
+
+_BEGIN = (EvaluationState.INTERRUPTED, EvaluationState.FAILED)
+
+
+def resume_at_worker(evaluation_id: str | None, *places: Any, as_json: bool) -> int:
+    """Have a worker resume an evaluation, or every interrupted one; returns the exit code.
+
+    Args:
+        evaluation_id: which; every interrupted one if None.
+        places: as of `read_or_exit`.
+        as_json: write JSON.
+    """
+
+    async def resume(bridge: Bridge) -> int:
+        if evaluation_id is not None:
+            say_state(await bridge.evaluation.resume_evaluation(evaluation_id), as_json)
+            return 0
+        refused = 0
+        for evaluation in await _interrupted(bridge):
+            try:
+                say_state(await bridge.evaluation.resume_evaluation(evaluation.evaluation_id), as_json)
+            except BridgeError as error:
+                refused += 1
+                _say_refused(evaluation, error, as_json)
+        return EXIT_FAILED if refused else 0
+
+    return read_or_exit(resume, *places)
+
+
+def resume_here(evaluation_id: str | None, *places: Any, as_json: bool, **flags: Any) -> int:
+    """Run the rest of an evaluation, or of every interrupted one, in this process; returns the exit code.
+
+    Args:
+        evaluation_id: which; every interrupted one if None. One that runs only has its pause ended.
+        places: as of `read_or_exit`: they name a journal of this machine.
+        as_json: write JSON.
+        flags: settings of the worker that runs in this process meanwhile.
+    """
+
+    async def found(bridge: Bridge) -> Sequence[Evaluation]:
+        if evaluation_id is None:
+            return await _interrupted(bridge)
+        evaluation = await bridge.evaluation.get_evaluation(evaluation_id)
+        if evaluation.state in _BEGIN:
+            return [evaluation]
+        say_state(await bridge.evaluation.resume_evaluation(evaluation_id), as_json)
+        return []
+
+    asked: list[EvaluationToRun] = []
+    refused = 0
+    for evaluation in read_or_exit(found, *places):
+        try:
+            refuse_bound(evaluation.request)
+        except BridgeError as error:
+            refused += 1
+            _say_refused(evaluation, error, as_json)
+            continue
+        model = format_model(evaluation.request.model)
+        # A name of its own: evaluations of several data sets are not compared.
+        name = evaluation.evaluation_id
+        asked.append(EvaluationToRun(request=evaluation.request, model=model, name=name, label=name, resumes=True))
+    if not asked:
+        return EXIT_FAILED if refused else 0
+    config, state_dir, *_ = places
+    settings = with_roots(settings_or_exit(config, state_dir=state_dir, **flags))
+    outcome = RunSummary(models=[one.model for one in asked], shown=Observation(as_json=as_json), total=len(asked))
+    kinds = [spec.label for one in asked for spec in one.request.evaluators]
+    try:
+        asyncio.run(run(settings, asked, kinds, outcome.several, quiet=as_json))
+    except BridgeError as error:
+        typer.echo(f"crucible-worker: {error}", err=True)
+        return EXIT_FAILED
+    except (asyncio.CancelledError, KeyboardInterrupt) as ended:
+        typer.echo("crucible-worker: ended before all was evaluated; the same command resumes it", err=True)
+        return EXIT_INTERRUPTED if isinstance(ended, KeyboardInterrupt) else EXIT_FAILED
+    outcome.write()
+    return max(outcome.exit_code(), EXIT_FAILED if refused else 0)
+
+
+async def _interrupted(bridge: Bridge) -> Sequence[Evaluation]:
+    states = (EvaluationState.INTERRUPTED,)
+    return [evaluation async for evaluation in bridge.evaluation.all_evaluations(states=states)][::-1]
+
+
+def _say_refused(evaluation: Evaluation, error: BridgeError, as_json: bool) -> None:
+    if as_json:
+        data = {"evaluation_id": evaluation.evaluation_id, "not_resumed": error.reason, "message": error.message}
+        typer.echo(json.dumps(data))
+    else:
+        typer.echo(f"not resumed: {error.field} {error.message}", err=True)

@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crucible_worker.cli.completion import run_ids
-from crucible_worker.cli.options import Config, Json, StateDir
-from crucible_worker.cli.reading import Address, read_or_exit
-from crucible_worker.cli.remote import AddressTokenFile, AddressTrust, AddressTrustedName, Trust
+from crucible_worker.cli.options import Config, Json, StateDir, run_ids
+from crucible_worker.cli.reading import Address, AddressTokenFile, AddressTrust, AddressTrustedName, Trust, read_or_exit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -108,7 +106,7 @@ def _show_run(run: str, *source: Any, verbose: bool, as_json: bool) -> None:
         typer.echo(json.dumps(data, allow_nan=False))
         return
     from crucible_worker.cli.tables import write_table
-    from crucible_worker.reports.run_tables import first_bests
+    from crucible_worker.reports.page_data import first_bests
 
     headlines = [best.metric for best in first_bests(info)]
     rows = [
@@ -135,7 +133,7 @@ def _evaluations(run: RunInfo) -> str:
 
 
 def _bests(run: RunInfo) -> str:
-    from crucible_worker.reports.run_tables import first_bests
+    from crucible_worker.reports.page_data import first_bests
 
     words = [
         f"{one.metric} {one.value:.4g}{'' if one.step is None else f' at step {one.step}'}{_not_all(one.scored)}"
@@ -163,7 +161,7 @@ def _model(checkpoint: Checkpoint, verbose: bool) -> str:
 
 
 def _result(run: RunInfo, result: CheckpointResult, headlines: Sequence[str], verbose: bool) -> Sequence[str]:
-    from crucible_worker.reports.run_tables import dataset_name
+    from crucible_worker.reports.page_data import dataset_name
 
     keys = list(result.metrics)
     if not verbose:
@@ -181,7 +179,7 @@ def _result(run: RunInfo, result: CheckpointResult, headlines: Sequence[str], ve
 
 
 def _not_all(scored: ScoredCount | None) -> str:
-    from crucible_worker.reports.scored import scored_in_words
+    from crucible_worker.reports.ranking import scored_in_words
 
     words = scored_in_words(scored)
     return f", {words}" if words else ""

@@ -1,26 +1,35 @@
-"""`crucible-worker samples`: the results of an evaluation's samples, with their records."""
+"""`crucible-worker samples`: the results of an evaluation's samples, with their records; as CSV, too."""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
 import json
+import re
 import sys
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from crucible_worker.cli.completion import one_of
-from crucible_worker.cli.options import Config, Json, StateDir
-from crucible_worker.cli.reading import Address, EvaluationIdArgument, asked_pairs, read_or_exit, refuse
-from crucible_worker.cli.remote import AddressTokenFile, AddressTrust, AddressTrustedName, Trust
+from crucible_worker.cli.options import Config, Json, StateDir, one_of
+from crucible_worker.cli.reading import (
+    Address,
+    AddressTokenFile,
+    AddressTrust,
+    AddressTrustedName,
+    EvaluationIdArgument,
+    Trust,
+    asked_pairs,
+    read_or_exit,
+    refuse,
+)
 
 if TYPE_CHECKING:
     from crucible_bridge import Bridge
     from crucible_bridge.types import SampleResult
 
-__all__ = ["samples"]
+__all__ = ["CSV_COLUMNS", "csv_cell", "csv_row", "samples", "write_csv"]
 
 PAGE_SAMPLES = 1_000
 """Samples that are read together."""
@@ -160,8 +169,6 @@ async def _write(results: AsyncIterator[SampleResult], form: str, *, verbose: bo
                 before = ", "
             sys.stdout.write("[]\n" if before == "[" else "]\n")
         case "--csv":
-            from crucible_worker.cli.samples_csv import write_csv
-
             await write_csv(sys.stdout, results)
         case _ if verbose:
             async for result in results:
@@ -183,7 +190,7 @@ def _whole(data: Mapping[str, Any]) -> str:
 
 async def _write_table(results: AsyncIterator[SampleResult]) -> None:
     from crucible_worker.cli.tables import write_table
-    from crucible_worker.reports.records import asked_text, shown_output
+    from crucible_worker.reports.as_json import asked_text, shown_output
 
     rows = [
         [
@@ -202,3 +209,58 @@ async def _write_table(results: AsyncIterator[SampleResult]) -> None:
 
 def _short(text: str) -> str:
     return text if len(text) <= SHOWN_CHARS else f"{text[: SHOWN_CHARS - 1]}…"
+
+
+# CSV for spreadsheets: one row a sample, always the same columns.
+
+CSV_COLUMNS = (
+    *("sample_id", "evaluator", "repeat", "verdict", "score", "input", "targets", "output", "extracted", "method"),
+    *("reason", "message", "stop_reason", "prompt_tokens", "output_tokens", "seconds", "metadata"),
+)
+"""The columns, in their order; later ones are added at the end."""
+
+_FORMULA = re.compile(r"\s*[=+\-@\uff1d\uff0b\uff0d\uff20]|[\t\n]")
+"""Begins a text that a spreadsheet would run as a formula."""
+
+
+async def write_csv(stream: TextIO, results: AsyncIterable[SampleResult]) -> None:
+    """Write a header and a row for each result as it arrives."""
+    import csv
+
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(CSV_COLUMNS)
+    async for result in results:
+        writer.writerow(csv_row(result))
+
+
+def csv_row(result: SampleResult) -> Sequence[str | int | float | None]:
+    """The cells of one result; what is not recorded is empty."""
+    from crucible_worker.reports.as_json import asked_text, sample_as_data
+
+    data = sample_as_data(result)
+    problem, usage = data["problem"] or {}, data["usage"] or {}
+    targets = data["targets"] or []
+    values: Mapping[str, Any] = {
+        **{name: data[name] for name in ("sample_id", "evaluator", "repeat", "verdict", "score", "output")},
+        **{name: data[name] for name in ("extracted", "method", "reason", "stop_reason", "output_tokens")},
+        "input": asked_text(result) or _as_json(data["input"]),
+        "targets": targets[0] if len(targets) == 1 else _as_json(targets),
+        "message": problem.get("message"),
+        "prompt_tokens": usage.get("prompt_tokens"),
+        "seconds": round(result.duration_ns / 1e9, 6) if result.duration_ns > 0 else None,
+        "metadata": _as_json(data["metadata"]),
+    }
+    return [csv_cell(values[name]) for name in CSV_COLUMNS]
+
+
+def csv_cell(value: Any) -> str | int | float | None:
+    """A value as a cell: a text that would be a formula begins with an apostrophe, which makes it a text."""
+    if not isinstance(value, str):
+        return value
+    # A carriage return by itself would end a row for some readers.
+    text = value.replace("\r\n", "\n").replace("\r", "\n").replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+    return f"'{text}" if _FORMULA.match(text) else text
+
+
+def _as_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False) if value else ""

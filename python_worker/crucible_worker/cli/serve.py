@@ -189,7 +189,7 @@ def serve(
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     with loading():
         # Before anything else imports structlog: here it is imported without rich, which would cost 34 ms and 5.5 MB.
-        importlib.import_module("crucible_worker.telemetry.logging")
+        importlib.import_module("crucible_worker.telemetry")
         from crucible_worker.server import serve as run
 
     raise typer.Exit(run(settings))

@@ -11,8 +11,7 @@ from crucible_bridge.types import Evaluation, SampleResult
 from crucible_worker.reports.facts import engine_as_data, usage_as_data
 from crucible_worker.util.held_paths import format_own_model
 
-__all__ = ["evaluation_as_data", "event_as_data", "unscored", "write_table"]
-
+__all__ = ["evaluation_as_data", "event_as_data", "one_line", "unscored", "write_table"]
 
 OTHER_COLUMNS = 30
 """Least width that is left to the other columns, next to one whose cells stay whole."""
@@ -116,3 +115,14 @@ def _sample_as_data(sample: SampleResult | None) -> dict[str, Any] | None:
 
 def _as_data(problem: Any) -> dict[str, Any] | None:
     return None if problem is None else dataclasses.asdict(problem)
+
+
+# Texts of others within lines for people.
+
+
+def one_line(text: str) -> str:
+    """A text without what a terminal would obey, or a system that reads lines.
+
+    A line end would begin another line, which could look like a command of GitHub Actions.
+    """
+    return "".join(character if character.isprintable() else "\ufffd" for character in text)

@@ -13,8 +13,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from crucible_worker.cli.options import EXIT_INTERRUPTED, EXIT_USAGE, Config, StateDir, settings_or_exit
-from crucible_worker.cli.reading import Address, journal_of, results_or_exit
-from crucible_worker.cli.remote import AddressTrust, AddressTrustedName, Trust, token_in
+from crucible_worker.cli.reading import (
+    Address,
+    AddressTrust,
+    AddressTrustedName,
+    Trust,
+    journal_of,
+    results_or_exit,
+    token_in,
+)
 
 if TYPE_CHECKING:
     from crucible_bridge import Bridge
@@ -48,7 +55,7 @@ def view(
     # Before grpc is imported: its C core would write lines of its own.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     from crucible_bridge.errors import BridgeError
-    from crucible_worker.telemetry.logging import configure_logging
+    from crucible_worker.telemetry import configure_logging
 
     try:
         importlib.import_module("crucible_worker.web.server")

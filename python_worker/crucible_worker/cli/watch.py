@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import collections
 import sys
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
-from crucible_worker.cli.completion import evaluation_ids
-from crucible_worker.cli.options import EXIT_FAILED, Config, StateDir
-from crucible_worker.cli.pace import Pace
-from crucible_worker.cli.reading import Address, read_or_exit
-from crucible_worker.cli.remote import AddressTokenFile, AddressTrust, AddressTrustedName, Trust
+from crucible_worker.cli.options import EXIT_FAILED, Config, StateDir, evaluation_ids
+from crucible_worker.cli.reading import Address, AddressTokenFile, AddressTrust, AddressTrustedName, Trust, read_or_exit
 from crucible_worker.util.interrupts import raise_interrupts
 
 if TYPE_CHECKING:
@@ -21,6 +19,7 @@ if TYPE_CHECKING:
 
     from crucible_bridge import Bridge
     from crucible_bridge.types import Evaluation
+    from crucible_worker.cli.progress import Pace
     from crucible_worker.reports.metric_keys import Infos
 
 __all__ = ["watch"]
@@ -104,7 +103,7 @@ class _Settling:
 
     async def _follow(self, evaluation: Evaluation) -> None:
         from crucible_bridge.errors import BridgeError
-        from crucible_worker.reports.sentences import event_sentence
+        from crucible_worker.reports.metric_keys import event_sentence
 
         stream = self._bridge.evaluation.watch_evaluation(evaluation.evaluation_id, without_samples=True)
         try:
@@ -173,7 +172,7 @@ class _Results:
 
     def ended(self, evaluation: Evaluation) -> Iterator[str]:
         """The lines of an evaluation that has ended."""
-        from crucible_worker.reports.sentences import evaluator_sentences, unscored_warnings
+        from crucible_worker.reports.metric_keys import evaluator_sentences, unscored_warnings
 
         identity, problem = evaluation.evaluation_id, evaluation.problem
         why = "" if problem is None else f", {problem.reason}: {problem.message}"
@@ -193,9 +192,11 @@ class _WatchLines:
     """A line for each change, for logs and pipes."""
 
     def __init__(self, results: _Results) -> None:
+        from crucible_worker.cli.progress import Pace
+
         self._results = results
         self._said: dict[str, tuple[str, int]] = {}
-        self._paces: dict[str, Pace] = {}
+        self._paces = collections.defaultdict[str, Pace](Pace)
 
     def __enter__(self) -> _WatchLines:
         return self
@@ -210,7 +211,7 @@ class _WatchLines:
             return
         self._said[identity] = said
         if state in _AT_WORK:
-            pace = self._paces.setdefault(identity, Pace())
+            pace = self._paces[identity]
             typer.echo(f"{identity}: {_state(evaluation)}, {_words(evaluation, pace)}")
         else:
             for line in self._results.ended(evaluation):
@@ -228,6 +229,8 @@ class _WatchBars:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn
 
+        from crucible_worker.cli.progress import Pace
+
         self._results = results
         self._progress = Progress(
             TextColumn("{task.description}", markup=False),
@@ -236,7 +239,7 @@ class _WatchBars:
             console=Console(file=sys.stdout),
         )
         self._bars: dict[str, TaskID] = {}
-        self._paces: dict[str, Pace] = {}
+        self._paces = collections.defaultdict[str, Pace](Pace)
         self._ended: set[str] = set()
 
     def __enter__(self) -> _WatchBars:
@@ -254,7 +257,7 @@ class _WatchBars:
             return
         if identity not in self._bars:
             self._bars[identity] = self._progress.add_task(identity, total=None, words="")
-        pace, at_work = self._paces.setdefault(identity, Pace()), state in _AT_WORK
+        pace, at_work = self._paces[identity], state in _AT_WORK
         self._progress.update(
             self._bars[identity],
             completed=evaluation.done,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from crucible_worker.planning.run_patterns import PatternPlan
+    from crucible_worker.planning.plans import PatternPlan
 
 __all__ = ["RunPlan", "read_plans"]
 
@@ -38,7 +38,7 @@ class RunPlan:
         # Probes read settings as well, and should not import what this imports.
         from crucible_bridge.errors import InvalidField
         from crucible_bridge.suites import load_plan
-        from crucible_worker.planning.run_patterns import PatternPlan
+        from crucible_worker.planning.plans import PatternPlan
 
         try:
             return PatternPlan(runs=self.runs, plan=load_plan(self.file, plan_id="run", run_id="run"))

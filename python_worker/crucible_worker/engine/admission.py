@@ -48,7 +48,7 @@ from crucible_worker.engine.preparation import Plan, Prepare, Preparer, Sources
 from crucible_worker.engine.prompt_preview import render_sample
 from crucible_worker.engine.usage import Spending
 from crucible_worker.evaluators.base import Evaluator
-from crucible_worker.history.reaper import Reaper
+from crucible_worker.history.lifecycle import Reaper
 from crucible_worker.history.rules import refuse_other_rules
 from crucible_worker.journal import Journal, JournalUnavailable, Transaction
 from crucible_worker.journal.log_once import LogOnce

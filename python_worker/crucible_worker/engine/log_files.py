@@ -24,7 +24,7 @@ import structlog
 from crucible_bridge.errors import NotFound
 from crucible_worker.exports.eval_file import EvalFileWriter
 from crucible_worker.exports.files import PART_SUFFIX, part_prefix, whole_file
-from crucible_worker.exports.names import log_name
+from crucible_worker.exports.record_data import log_name
 from crucible_worker.journal import Journal, JournalUnavailable, Transaction
 from crucible_worker.journal.fenced import FencedJournal
 from crucible_worker.journal.log_once import LogOnce

@@ -11,7 +11,7 @@ from crucible_bridge.errors import BridgeError, FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluateRequest, InlineDataset, OrchestratorModel
 from crucible_worker.engine.admission import Admission
-from crucible_worker.history.reaper import Reaper
+from crucible_worker.history.lifecycle import Reaper
 from crucible_worker.history.resumptions import FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS, resumable
 from crucible_worker.journal import Journal, JournalUnavailable
 from crucible_worker.journal.log_once import LogOnce

@@ -54,7 +54,7 @@ from crucible_worker.evaluators.base import (
     turns_kept,
     wants_answers,
 )
-from crucible_worker.history.evaluation_files import folder_of
+from crucible_worker.history.retention import folder_of
 from crucible_worker.inference.retries import RetryingModel, RetryPolicy, sample_seed
 from crucible_worker.inference.transcripts import Transcript
 from crucible_worker.journal import Journal

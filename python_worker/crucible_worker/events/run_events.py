@@ -1,11 +1,17 @@
-"""The events of evaluations, and of metrics and grading calls: measurements and metadata of each kind."""
+"""The events of evaluations, and of metrics and grading calls: measurements and metadata of each kind.
+
+Those that no call waits for are notes, which are written with the next batch.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import collections
 import time
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
+
+import structlog
 
 from crucible_bridge.events import Event, EventKind
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
@@ -19,12 +25,16 @@ from crucible_bridge.types import (
     Usage,
     Verdict,
 )
+from crucible_worker.journal import Journal
 from crucible_worker.journal.queries import EvaluationRow
 from crucible_worker.journal.records import request_from_record
 from crucible_worker.journal.usage import usage_measurements
 from crucible_worker.util.held_paths import format_own_model
 
 __all__ = [
+    "FLUSH_SECONDS",
+    "MAX_PENDING",
+    "Notes",
     "complete",
     "concurrency",
     "evaluator_end",
@@ -40,7 +50,6 @@ __all__ = [
     "start",
     "stop",
 ]
-
 
 _NONE: Mapping[str, float] = MappingProxyType({})
 
@@ -235,3 +244,58 @@ def _how_far(row: EvaluationRow) -> dict[str, float]:
 def _of_metrics(request: EvaluateRequest, metrics: Metrics) -> dict[str, str]:
     prefix = {"metric_prefix": request.metric_prefix} if request.metric_prefix else {}
     return prefix | {f"undefined.{key}": reason for key, reason in metrics.undefined.items()}
+
+
+# Events that no call waits for: written with the next batch, or reported in the log if they cannot be.
+#
+# A reply never waits for them. They may be lost when the process is killed, and the number that waits is bounded.
+
+FLUSH_SECONDS = 0.02
+"""Seconds that events are collected before they go to the journal: a commit for each costs more than a small call."""
+MAX_PENDING = 8_192
+"""Most events that wait or are being written; further ones are counted and dropped."""
+
+_log = structlog.get_logger(__name__)
+
+
+class Notes:
+    """Events on their way to the journal; of one event loop."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._gathered: list[Event] = []
+        self._writing = 0
+        self._dropped = 0
+        self._timer: asyncio.TimerHandle | None = None
+
+    def add(self, event: Event) -> None:
+        """Write an event soon."""
+        if len(self._gathered) + self._writing >= MAX_PENDING:
+            self._dropped += 1
+            return
+        self._gathered.append(event)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(FLUSH_SECONDS, self.flush)
+
+    def flush(self) -> None:
+        """Pass the collected events to the journal."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._dropped:
+            _log.warning("events_dropped", count=self._dropped, reason="too many wait for the journal")
+            self._dropped = 0
+        if not self._gathered:
+            return
+        events, self._gathered = self._gathered, []
+        self._writing += len(events)
+        # 0: they belong to no evaluation.
+        future = self._journal.submit(lambda transaction: transaction.append(0, events))
+        future.add_done_callback(lambda done: self._written(done, len(events)))
+
+    def _written(self, done: asyncio.Future[int], count: int) -> None:
+        self._writing -= count
+        if done.cancelled():
+            return
+        if (error := done.exception()) is not None:
+            _log.warning("events_dropped", count=count, reason=str(error))

@@ -7,6 +7,7 @@ that is recorded as running, with a free lock, has always lost its owner.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import time
 from collections.abc import Mapping, Sequence
@@ -14,6 +15,7 @@ from types import MappingProxyType
 
 import structlog
 
+from crucible_bridge.errors import NotFound
 from crucible_bridge.events import Event
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
 from crucible_bridge.reasons import Reason
@@ -26,9 +28,9 @@ from crucible_bridge.types import (
     Usage,
 )
 from crucible_worker.events import run_events
-from crucible_worker.history import checkpoint_results, resumptions
-from crucible_worker.journal import Transaction
-from crucible_worker.journal.queries import EvaluationRow, find_by_number
+from crucible_worker.history import resumptions, run_registry
+from crucible_worker.journal import Journal, JournalUnavailable, Transaction
+from crucible_worker.journal.queries import EvaluationRow, Reads, find_by_number, list_rows, spent_of
 from crucible_worker.journal.records import (
     Ended,
     evaluator_result_from_record,
@@ -40,6 +42,7 @@ from crucible_worker.journal.store import Owners
 from crucible_worker.journal.usage import total_usage
 
 __all__ = [
+    "Reaper",
     "append",
     "cancel",
     "complete",
@@ -52,6 +55,7 @@ __all__ = [
     "reap",
     "undo_end",
 ]
+
 
 _log = structlog.get_logger(__name__)
 
@@ -227,7 +231,7 @@ def undo_end(transaction: Transaction, row: EvaluationRow) -> None:
             transaction.execute(f"DELETE {spans} AND evaluator = ?", (row.number, index))
     if row.done == row.unscored:
         transaction.execute("UPDATE samples SET retryable = 1 WHERE number = ?", (row.number,))
-    checkpoint_results.forget(transaction, row.number)
+    run_registry.forget_measurement(transaction, row.number)
     # The one that is there is of the failed attempt.
     transaction.execute("DELETE FROM log_files WHERE number = ?", (row.number,))
 
@@ -307,8 +311,48 @@ def _finish(
     )
     open_log(transaction, row.number)
     append(transaction, row.number, events)
-    checkpoint_results.keep(transaction, row.number)
+    run_registry.keep_measurement(transaction, row.number)
     transaction.on_end(transaction, row.number)
     locks.release_in(transaction, row.number)
     reason = None if ended.problem is None else ended.problem.reason
     _log_after_commit(transaction, row.number, "evaluation_ended", state=state.value, reason=reason)
+
+
+# Finds evaluations that have lost their owner, so that they can be resumed.
+
+
+class Reaper:
+    """Recognizes evaluations that have lost their owner, and writes their INTERRUPT."""
+
+    def __init__(self, journal: Journal, locks: Owners) -> None:
+        self._journal = journal
+        self._locks = locks
+
+    async def is_orphan(self, number: int, state: EvaluationState) -> bool:
+        """Whether it is recorded as running, and no worker owns it."""
+        return state in _LIVE and await self._locks.looks_free(number)
+
+    async def reap(self, row: EvaluationRow) -> EvaluationRow:
+        """Write the INTERRUPT of an evaluation if it is an orphan; returns its state then.
+
+        While the journal cannot be written, it counts as interrupted all the same; the event is written later.
+        """
+        if not await self.is_orphan(row.number, row.state):
+            return row
+        # Read before the transaction, as there may be millions of samples, and other writers wait for a transaction.
+        usage = await self._journal.read(spent_of, row.number)
+        try:
+            await self._journal.submit(lambda transaction: reap(transaction, self._locks, row.number, usage))
+        except JournalUnavailable:
+            return dataclasses.replace(row, state=EvaluationState.INTERRUPTED)
+        return await self._journal.read(find_by_number, row.number)
+
+    async def reap_all(self) -> None:
+        """Write the INTERRUPT of every orphan of the machine."""
+        for row in await self._journal.read(_live_rows):
+            with contextlib.suppress(NotFound):  # it has been deleted meanwhile
+                await self.reap(row)
+
+
+def _live_rows(connection: Reads) -> list[EvaluationRow]:
+    return list_rows(connection, states=_LIVE)[0]

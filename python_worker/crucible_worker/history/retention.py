@@ -1,31 +1,95 @@
 """What is removed from the journal: old events, evaluations that ended or were interrupted long ago, unused plans.
 
-Age is measured by the machine's clock, as far as it can be trusted; see `journal.lived`.
+Age is measured by the machine's clock, as far as it can be trusted; see `journal.uptime`. With an evaluation go its
+rows, in chunks, and its files.
 """
 
 from __future__ import annotations
 
 import asyncio
 import collections
+import contextlib
 import dataclasses
 import functools
+import re
+import secrets
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import structlog
 
+from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluationState, Problem
-from crucible_worker.history import checkpoint_results, lifecycle, resumptions
-from crucible_worker.history.evaluation_files import remove_forgotten
-from crucible_worker.history.removal import CHUNK, hide, remove_chunk
+from crucible_worker.history import lifecycle, resumptions, run_registry
 from crucible_worker.journal import Journal, JournalUnavailable, Transaction
 from crucible_worker.journal.experiments import remove_unused_experiment
 from crucible_worker.journal.plans import remove_unused
-from crucible_worker.journal.queries import find_by_number, head
+from crucible_worker.journal.queries import EvaluationRow, Reads, find_by_number, head
 from crucible_worker.journal.store import Owners
 from crucible_worker.journal.uptime import UptimeClock, trusted_clock
 from crucible_worker.util.error_reporter import logged
 
-__all__ = ["NOTICE_SECONDS", "TRIM_SECONDS", "Retention", "keep_trimmed", "trim"]
+__all__ = [
+    "CHUNK",
+    "NOTICE_SECONDS",
+    "TRIM_SECONDS",
+    "Retention",
+    "delete",
+    "folder_of",
+    "hide",
+    "keep_trimmed",
+    "remove_chunk",
+    "remove_forgotten",
+    "trim",
+]
+
+# Files of an evaluation, below the state directory: they are removed after the journal has removed the evaluation.
+#
+# The folder of an evaluation, `kept/<number>-<created>`, is made by the code that writes files there. Only
+# `remove_forgotten` removes it, however the evaluation was removed, and whether or not a worker died in between.
+
+_KEPT = "kept"
+_NAME = re.compile(r"(\d{1,18})-(\d{1,20})")
+
+
+def folder_of(state_dir: Path, row: EvaluationRow) -> Path:
+    """The folder of an evaluation; a later evaluation of the same id has another folder."""
+    return state_dir / _KEPT / f"{row.number}-{row.created_ns}"
+
+
+async def remove_forgotten(journal: Journal) -> int:
+    """Remove the folders of evaluations that the journal no longer has; returns how many."""
+    # First the folders, then the journal: an evaluation is committed before its folder is made.
+    folders = await asyncio.to_thread(_folders, journal.folder / _KEPT)
+    if not folders:
+        return 0
+    known = await journal.read(_created, list(folders))
+    forgotten = [path for number, paths in folders.items() for created, path in paths if known.get(number) != created]
+    for path in forgotten:
+        await asyncio.to_thread(shutil.rmtree, path, ignore_errors=True)
+    return len(forgotten)
+
+
+def _folders(kept: Path) -> dict[int, list[tuple[int, Path]]]:
+    found: dict[int, list[tuple[int, Path]]] = {}
+    with contextlib.suppress(FileNotFoundError):
+        for path in kept.iterdir():
+            if name := _NAME.fullmatch(path.name):
+                found.setdefault(int(name[1]), []).append((int(name[2]), path))
+    return found
+
+
+def _created(source: Reads, numbers: Sequence[int]) -> Mapping[int, int]:
+    """Creation times of those of the given evaluations that exist."""
+    found: dict[int, int] = {}
+    for number in numbers:
+        row = source.execute("SELECT created_ns FROM evaluations WHERE number = ?", (number,)).fetchone()
+        if row is not None:
+            found[number] = row[0]
+    return found
+
 
 TRIM_SECONDS = 60.0
 """Seconds between two removals by a worker."""
@@ -118,7 +182,7 @@ def trim(
         more |= unused
     if retention.run_seconds:
         before_ns = _ago(clock, retention.run_seconds)
-        results = checkpoint_results.remove_old(transaction, before_ns, CHUNK)
+        results = run_registry.remove_old_measurements(transaction, before_ns, CHUNK)
         now["checkpoint_results"] += results
         more |= results == CHUNK
     if retention.max_events:
@@ -170,7 +234,7 @@ def _remove_evaluations(transaction: Transaction, before_ns: int, counts: collec
     if row is None:
         return False
     # A worker of an earlier release may have ended it, which wrote none.
-    checkpoint_results.keep(transaction, *row)
+    run_registry.keep_measurement(transaction, *row)
     hide(transaction, *row)
     return remove_chunk(transaction, CHUNK, counts)
 
@@ -192,3 +256,83 @@ def _remove_events(transaction: Transaction, max_events: int, counts: collection
         counts["events"] += transaction.execute(f"DELETE FROM {table} WHERE sequence < ?", (oldest,)).rowcount
     transaction.execute("UPDATE head SET oldest = ?", (oldest,))
     return oldest < oldest_wanted
+
+
+# How an evaluation is removed from the journal: in one moment for every reader, then its rows by chunks.
+#
+# The first transaction hides it: no query finds it, and its id is free. Its rows follow, at most a chunk in each
+# transaction, as other writers wait meanwhile. If the worker dies in between, retention removes the rest. Its events
+# stay in the log, so that no stream loses its place.
+
+CHUNK = 10_000
+"""Rows removed in one transaction: other writers wait for it."""
+_HIDDEN_ID_BYTES = 128
+"""Twice as many characters name a hidden evaluation: more than an id may have, so that no caller can name it."""
+
+
+def delete(transaction: Transaction, locks: Owners, number: int) -> EvaluationRow:
+    """Hide an evaluation that has ended; one without an owner is cancelled first. Returns its last state.
+
+    Raises:
+        NotFound: it was removed meanwhile.
+        FailedPrecondition: a worker owns it (NOT_ENDED).
+    """
+    row = find_by_number(transaction, number)
+    if not row.state.terminal:
+        if not locks.is_free(number, transaction):
+            raise FailedPrecondition(
+                f"is {row.evaluation_id!r}, which is {row.state.value}: cancel it first "
+                "(CancelEvaluation, crucible-worker cancel)",
+                reason=Reason.NOT_ENDED,
+                field="evaluation_id",
+            )
+        row = lifecycle.cancel(transaction, locks, number, "deleted")
+    run_registry.forget_measurement(transaction, number)
+    hide(transaction, number)
+    return row
+
+
+def hide(transaction: Transaction, number: int) -> None:
+    """Hide an evaluation from every query, and free its id."""
+    transaction.execute("INSERT INTO removals VALUES (?)", (number,))
+    transaction.execute(
+        "UPDATE evaluations SET evaluation_id = ? WHERE number = ?", (secrets.token_hex(_HIDDEN_ID_BYTES), number)
+    )
+
+
+def remove_chunk(transaction: Transaction, chunk: int, counts: collections.Counter[str] | None = None) -> bool:
+    """Remove a chunk of the rows of a hidden evaluation; False if nothing is hidden.
+
+    Args:
+        transaction: the transaction.
+        chunk: rows at most.
+        counts: gets the numbers of samples and evaluations removed.
+    """
+    row = transaction.execute("SELECT number FROM removals LIMIT 1").fetchone()
+    if row is None:
+        return False
+    (number,) = row
+    removed = transaction.execute(
+        """DELETE FROM samples WHERE number = ? AND (position, evaluator, repeat) IN
+           (SELECT position, evaluator, repeat FROM samples WHERE number = ? LIMIT ?)""",
+        (number, number, chunk),
+    ).rowcount
+    gone = removed < chunk and _remove_contents(transaction, number, chunk) < chunk
+    if gone:
+        transaction.execute("DELETE FROM evaluations WHERE number = ?", (number,))
+    if counts is not None:
+        counts["samples"] += removed
+        counts["evaluations"] += gone
+    return True
+
+
+def _remove_contents(transaction: Transaction, number: int, chunk: int) -> int:
+    """Remove a chunk of the contents of a data set that no other evaluation records; returns how many rows."""
+    return transaction.execute(
+        """DELETE FROM dataset_contents WHERE (dataset, position) IN (
+               SELECT dataset, position FROM dataset_contents WHERE dataset = (
+                   SELECT dataset FROM recorded_evaluations AS one WHERE number = ? AND NOT EXISTS (
+                       SELECT 1 FROM recorded_evaluations AS other
+                       WHERE other.dataset = one.dataset AND other.number <> one.number)) LIMIT ?)""",
+        (number, chunk),
+    ).rowcount

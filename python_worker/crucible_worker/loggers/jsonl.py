@@ -20,8 +20,16 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from crucible_worker.loggers.base import Delivery, Experiment, Hparams, Logger, LongText, MetricRow
-from crucible_worker.loggers.files import folder_for, replace_file
+from crucible_worker.loggers.base import (
+    Delivery,
+    Experiment,
+    Hparams,
+    Logger,
+    LongText,
+    MetricRow,
+    folder_for,
+    replace_file,
+)
 from crucible_worker.util.file_states import is_at
 
 __all__ = ["JsonlLogger"]

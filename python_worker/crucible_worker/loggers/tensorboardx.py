@@ -9,8 +9,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from crucible_worker.loggers.base import Delivery, Experiment, Hparams, Logger, LongText, MetricRow
-from crucible_worker.loggers.files import folder_for
+from crucible_worker.loggers.base import Delivery, Experiment, Hparams, Logger, LongText, MetricRow, folder_for
 
 __all__ = ["TensorboardxLogger"]
 

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from crucible_worker.loggers.base import Delivery, Experiment, Hparams, Logger, LongText, MetricRow
-from crucible_worker.loggers.files import make_folder
+from crucible_worker.loggers.base import Delivery, Experiment, Hparams, Logger, LongText, MetricRow, make_folder
 
 __all__ = ["WandbLogger"]
 

@@ -1,4 +1,4 @@
-"""Followed runs, as the code that follows them needs them: who follows, and what has happened to each checkpoint.
+"""Followed runs in the journal: who follows, what has happened to each checkpoint, and the events of that.
 
 A worker that follows a run owns it, as it owns evaluations: with a journal in a file, the kernel releases its lock when
 the process dies, and another worker takes it.
@@ -6,9 +6,10 @@ the process dies, and another worker takes it.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping, Sequence
 
-from crucible_bridge.events import Event
+from crucible_bridge.events import Event, EventKind
 from crucible_bridge.types import EvaluationState
 from crucible_worker.history import lifecycle
 from crucible_worker.journal import Journal
@@ -28,7 +29,7 @@ from crucible_worker.journal.follows import (
 from crucible_worker.journal.plans import find_plan, run_of, touch
 from crucible_worker.journal.store import Owners
 
-__all__ = ["FollowRecords"]
+__all__ = ["FollowRecords", "checkpoint_found", "checkpoint_released", "checkpoint_skipped"]
 
 _LIVE = (EvaluationState.QUEUED, EvaluationState.RUNNING)
 
@@ -132,3 +133,40 @@ class FollowRecords:
     def close(self) -> None:
         """Drop every lock."""
         self._locks.close()
+
+
+# The events of checkpoints: measurements and metadata of each kind.
+
+
+def checkpoint_found(run_id: str, checkpoint: CheckpointRow, latest: int, why: str) -> Event:
+    """CHECKPOINT_FOUND; `latest` is the latest step of the directory, `why` the reason of a hold without links."""
+    return _checkpoint_event(EventKind.CHECKPOINT_FOUND, run_id, checkpoint, latest, why, timed=True)
+
+
+def checkpoint_skipped(run_id: str, checkpoint: CheckpointRow, latest: int, reason: str) -> Event:
+    """CHECKPOINT_SKIPPED, with its reason."""
+    return _checkpoint_event(EventKind.CHECKPOINT_SKIPPED, run_id, checkpoint, latest, reason, timed=False)
+
+
+def checkpoint_released(run_id: str, checkpoint: CheckpointRow, latest: int, reason: str) -> Event:
+    """CHECKPOINT_RELEASED: all of its evaluations have ended; the reason says if it was changed meanwhile."""
+    return _checkpoint_event(EventKind.CHECKPOINT_RELEASED, run_id, checkpoint, latest, reason, timed=True)
+
+
+def _checkpoint_event(
+    kind: EventKind, run_id: str, checkpoint: CheckpointRow, latest: int, reason: str, *, timed: bool
+) -> Event:
+    now = time.time_ns()
+    measurements = {"lag_steps": float(max(0, latest - checkpoint.step))}
+    if timed:
+        # The file system's clock may be ahead of this machine's.
+        measurements["lag_seconds"] = max(0, now - checkpoint.written_ns) / 1e9
+    metadata = {"name": checkpoint.name, "path": checkpoint.path, "held": checkpoint.held}
+    return Event(
+        kind=kind,
+        unix_time_ns=now,
+        run_id=run_id,
+        step=checkpoint.step,
+        measurements=measurements,
+        metadata=metadata | ({"reason": reason} if reason else {}),
+    )

@@ -1,7 +1,8 @@
 """Plans of evaluations for the steps of a training run: registered once, then notified of each step.
 
 A plan is in the journal, like its evaluations: any worker can be notified of a step, and queues what is due there. The
-attempts read the data sets and open the model, so that training continues meanwhile.
+attempts read the data sets and open the model, so that training continues meanwhile. A plan may also be for every run
+whose id fits a pattern.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from crucible_bridge.errors import AlreadyExists, BridgeError, InvalidField, Not
 from crucible_bridge.problems import shorten
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluateRequest, Evaluation, EvaluationPlan, ModelRef, Patience, PlannedEvaluation
+from crucible_bridge.types.bounds import EVALUATION_PLAN_PLAN_ID_MAX_BYTES
 from crucible_worker.datasets.identity import with_kept_samples
 from crucible_worker.engine.admission import Admission
 from crucible_worker.engine.preparation import keys_of
@@ -48,10 +50,18 @@ from crucible_worker.journal.plans import (
 from crucible_worker.journal.queries import EvaluationRow, Reads, evaluation_of, find
 from crucible_worker.journal.records import request_from_record
 from crucible_worker.planning.best_file import check_has_folder
-from crucible_worker.planning.run_patterns import PatternPlan
 from crucible_worker.util.fingerprints import model_part, same
 
-__all__ = ["MAX_NAMED_BYTES", "MAX_PLANS_AT_HAND", "TOUCH_SECONDS", "DecodePlan", "EncodePlan", "EvaluationPlans"]
+__all__ = [
+    "MAX_NAMED_BYTES",
+    "MAX_PLANS_AT_HAND",
+    "TOUCH_SECONDS",
+    "DecodePlan",
+    "EncodePlan",
+    "EvaluationPlans",
+    "PatternPlan",
+    "fits",
+]
 
 # What a plan evaluates at a step: which of its parts are due, and which evaluations run them.
 
@@ -475,3 +485,43 @@ def _not_started(full: ResourceExhausted, refused: Sequence[str], count: int) ->
         retry_after=full.retry_after,
         metadata={"not_started": ",".join(named)},
     )
+
+
+# Plans for runs that are not known yet, by patterns of run ids: "lab-*" fits "lab-7" and "lab-".
+#
+# A "*" stands for any text, an empty one included; every other character stands for itself.
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class PatternPlan:
+    """A plan for every run whose id fits a pattern."""
+
+    runs: str
+    """The pattern."""
+    plan: EvaluationPlan
+    """The plan; its plan_id and run_id are replaced by the run's id."""
+
+    def fits(self, run_id: str) -> bool:
+        """Whether this is the plan of a run; its id must be able to be the id of a plan."""
+        return len(run_id.encode()) <= EVALUATION_PLAN_PLAN_ID_MAX_BYTES and fits(self.runs, run_id)
+
+    def of(self, run_id: str) -> EvaluationPlan:
+        """The plan of a run."""
+        return dataclasses.replace(self.plan, plan_id=run_id, run_id=run_id)
+
+
+def fits(pattern: str, text: str) -> bool:
+    """Whether a text fits a pattern; each part between two stars is searched for once, from left to right."""
+    first, *others = pattern.split("*")
+    if not others:
+        return text == pattern
+    *middle, last = others
+    start, end = len(first), len(text) - len(last)
+    if end < start or not (text.startswith(first) and text.endswith(last)):
+        return False
+    for part in middle:
+        found = text.find(part, start, end)
+        if found < 0:
+            return False
+        start = found + len(part)
+    return True

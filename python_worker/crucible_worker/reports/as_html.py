@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import importlib.resources
 from collections.abc import Mapping, Sequence
+from importlib.resources.abc import Traversable
 from typing import Any
 
-from crucible_worker.reports.comparisons import MOST_COMPARED
-from crucible_worker.reports.front_end import page_script, page_styles, page_template
-from crucible_worker.reports.inline_json import inline_json
+from crucible_worker.reports.page_data import MOST_COMPARED
+from crucible_worker.reports.plain_json import inline_json
 
-__all__ = ["live_html", "render_html", "sample_block"]
+__all__ = ["PAGE_SCRIPTS", "live_html", "page_script", "page_styles", "page_template", "render_html", "sample_block"]
 
 
 def sample_block(place: int) -> str:
@@ -87,3 +88,47 @@ def _policy(script: str, styles: str) -> str:
 
 def _hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+# The template of a page, its styles and its script, made of the files of `web`.
+
+PAGE_SCRIPTS = (
+    "elements",
+    "numbers",
+    "charts",
+    "sources",
+    "index_page",
+    "run_page",
+    "evaluation_page",
+    "samples_page",
+    "sample_page",
+    "compare_page",
+    "steps_page",
+    "start",
+)
+"""The files of `web/pages`, in the order in which they are run."""
+
+
+def page_template() -> str:
+    """The text of a page, for Jinja2."""
+    return _text(_web() / "page.html.j2")
+
+
+def page_script() -> str:
+    """uPlot, then the pages as one function in strict mode: they share their names with nothing else."""
+    own = "\n".join(_text(_web() / "pages" / f"{name}.js") for name in PAGE_SCRIPTS)
+    return f'{_text(_web() / "vendor" / "uPlot.iife.min.js")}\n(() => {{"use strict";\n{own}\n}})();\n'
+
+
+def page_styles() -> str:
+    """The styles of uPlot and those of the pages."""
+    return f"{_text(_web() / 'vendor' / 'uPlot.min.css')}\n{_text(_web() / 'pages.css')}"
+
+
+def _web() -> Traversable:
+    return importlib.resources.files("crucible_worker") / "web"
+
+
+def _text(file: Traversable) -> str:
+    # Browsers hash what stands in an element with the ends of lines like this.
+    return file.read_text("utf-8").replace("\r\n", "\n")

@@ -6,18 +6,17 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from crucible_bridge.types import Evaluation, EvaluatorResult, Limits, Metrics, SampleResult, Usage
+from crucible_worker.reports.as_json import asked_text, shown_output
 from crucible_worker.reports.facts import (
     columns_of,
     facts_of,
     metric_keys,
+    named_with_role,
     problem_text,
     shown_failures,
 )
-from crucible_worker.reports.further_models import named_with_role
-from crucible_worker.reports.metric_keys import without_equal_strict
-from crucible_worker.reports.plain import replace_surrogates
-from crucible_worker.reports.records import asked_text, shown_output
-from crucible_worker.reports.sentences import unscored_warnings
+from crucible_worker.reports.metric_keys import unscored_warnings, without_equal_strict
+from crucible_worker.reports.plain_json import replace_surrogates
 from crucible_worker.util.held_paths import format_own_model
 
 __all__ = ["MAX_CELL_CHARS", "render_markdown"]

@@ -1,4 +1,7 @@
-"""How the samples of an evaluation are spread: verdicts, reasons, scores, times and lengths, in one pass over them."""
+"""What the samples of an evaluation have, in one pass: how they are spread, and the fields of their metadata.
+
+Spread are verdicts, reasons, scores, times and lengths.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,18 @@ from typing import Any
 import numpy as np
 
 from crucible_bridge.types import SampleResult
-from crucible_worker.reports.plain import plain
+from crucible_worker.reports.plain_json import plain, replace_surrogates
 
-__all__ = ["MAX_BINS", "ResultDistributions", "histogram", "typical"]
+__all__ = [
+    "MAX_BINS",
+    "MAX_FIELDS",
+    "MAX_VALUES",
+    "MAX_VALUE_CHARS",
+    "MetadataFields",
+    "ResultDistributions",
+    "histogram",
+    "typical",
+]
 
 MAX_BINS = 40
 """Of a histogram."""
@@ -133,3 +145,53 @@ def _edges(low: float, last: float, width: float) -> np.ndarray:
     # By rounding, an edge may lie beyond a value.
     edges[0], edges[-1] = min(edges[0], low), max(edges[-1], last)
     return edges
+
+
+# The metadata that samples have, so that people choose among fields and values in place of typing them.
+
+MAX_FIELDS = 50
+"""Fields to choose from; those that come later are not offered."""
+MAX_VALUES = 50
+"""Values of a field to choose from; a field with more of them is offered without values."""
+MAX_VALUE_CHARS = 100
+"""A field with a longer value is offered without values, too."""
+
+
+class MetadataFields:
+    """Takes the results of an evaluation one by one.
+
+    fields = MetadataFields()
+    fields.add(result)
+    fields.as_data()                    # {"level": ["1", "2"], "source": None}
+    """
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._values: dict[str, dict[str, None] | None] = {}
+
+    def add(self, result: SampleResult) -> None:
+        """Count a result; one without a record has no metadata."""
+        if result.sample is None:
+            return
+        for key, value in result.sample.metadata.items():
+            # What filters by metadata reads "field=value".
+            if not key or "=" in key or len(key) > MAX_VALUE_CHARS:
+                continue
+            if key not in self._values:
+                if len(self._values) == MAX_FIELDS:
+                    continue
+                self._values[key] = {}
+            values = self._values[key]
+            if values is None or value in values:
+                continue
+            if len(values) == MAX_VALUES or len(value) > MAX_VALUE_CHARS:
+                self._values[key] = None
+            else:
+                values[value] = None
+
+    def as_data(self) -> Mapping[str, Sequence[str] | None]:
+        """The values by field, both in order; None where they are too many or too long to choose from."""
+        return {
+            replace_surrogates(key): None if values is None else sorted(map(replace_surrogates, values))
+            for key, values in sorted(self._values.items())
+        }

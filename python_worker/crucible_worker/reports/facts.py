@@ -6,11 +6,13 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
     BuiltinDataset,
     Dataset,
     Evaluation,
     EvaluatorRendering,
+    EvaluatorSpec,
     FileDataset,
     HubDataset,
     InlineDataset,
@@ -22,6 +24,8 @@ from crucible_bridge.types import (
     Usage,
     format_file,
     format_hub,
+    format_model,
+    parse_model,
 )
 from crucible_worker.util.held_paths import format_own_model
 
@@ -34,6 +38,7 @@ __all__ = [
     "facts_of",
     "format_dataset",
     "metric_keys",
+    "named_with_role",
     "problem_text",
     "rules_in_words",
     "shown_failures",
@@ -240,3 +245,28 @@ def problem_text(problem: Problem | None) -> str:
 def shown_failures(evaluation: Evaluation, failures: Mapping[str, Sequence[SampleResult]]) -> Sequence[SampleResult]:
     """The first failed samples of an evaluation, of those that are given."""
     return failures.get(evaluation.evaluation_id, ())[:MAX_FAILURES]
+
+
+# What the further models of an evaluation are to it: a reference, with which policies are compared, or a judge.
+
+_REFERENCE = "reference"
+"""The option that names a reference, and its role."""
+
+
+def named_with_role(evaluation: Evaluation, model: str) -> str:
+    """A further model with its role: "openai:lab/small (judge)".
+
+    Args:
+        evaluation: that queried it.
+        model: as usage names it.
+    """
+    role = _REFERENCE if any(_compares_with(spec, model) for spec in evaluation.request.evaluators) else "judge"
+    return f"{model} ({role})"
+
+
+def _compares_with(spec: EvaluatorSpec, model: str) -> bool:
+    named = spec.options.get(_REFERENCE)
+    try:
+        return isinstance(named, str) and format_model(parse_model(named)) == model
+    except InvalidField:  # an installed evaluator's option of that name, which is no model
+        return False

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from crucible_bridge.types import GatedMetric, GateResponse, GateVerdict
-from crucible_worker.reports.plain import plain
+from crucible_worker.reports.plain_json import plain
 
 __all__ = ["gate_as_data", "github_lines", "junit"]
 

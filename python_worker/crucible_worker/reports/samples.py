@@ -6,9 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from crucible_bridge.types import Datum, Evaluation, SampleResult, Trajectory, Transition, Turn
-from crucible_worker.reports.as_json import sample_as_data
-from crucible_worker.reports.plain import plain, replace_surrogates
-from crucible_worker.reports.records import asked_text, record_as_data, shown_output
+from crucible_worker.reports.as_json import asked_text, record_as_data, sample_as_data, shown_output
+from crucible_worker.reports.plain_json import plain, replace_surrogates
 from crucible_worker.util.reasoning import reasoning_spans
 
 __all__ = [

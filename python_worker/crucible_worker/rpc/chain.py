@@ -29,7 +29,7 @@ from crucible_worker.rpc.calls import Calls
 from crucible_worker.rpc.deadlines import bounded
 from crucible_worker.rpc.errors import mapped
 from crucible_worker.rpc.methods import HEALTH, Context, Handle, Method, Unparsed
-from crucible_worker.telemetry.logging import bind_contextvars
+from crucible_worker.telemetry import bind_contextvars
 from crucible_worker.util.limits import WorkerLimits
 
 __all__ = ["Interceptor"]

@@ -12,7 +12,7 @@ from crucible_bridge.errors import BridgeError, DeadlineExceeded
 from crucible_worker.engine.admission import draining_error
 from crucible_worker.rpc.calls import Calls
 from crucible_worker.rpc.methods import WORKER, Context, Handle, Method
-from crucible_worker.telemetry.logging import bound
+from crucible_worker.telemetry import bound
 
 __all__ = ["MARGIN_SECONDS", "MARGIN_SHARE", "bounded"]
 

@@ -12,7 +12,7 @@ import structlog
 from crucible_bridge.errors import BridgeError, InternalError
 from crucible_bridge.status import to_status
 from crucible_worker.rpc.methods import Context, Handle
-from crucible_worker.telemetry.logging import bind_contextvars
+from crucible_worker.telemetry import bind_contextvars
 from crucible_worker.util.error_reporter import logged, shortage
 
 __all__ = ["mapped"]

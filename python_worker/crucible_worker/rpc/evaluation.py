@@ -45,14 +45,13 @@ from crucible_worker.datasets.loading import LoadedDataset, MalformedSample
 from crucible_worker.evaluations import Evaluations
 from crucible_worker.planning.follow.follows import Follows
 from crucible_worker.planning.plans import EvaluationPlans
-from crucible_worker.reports.chosen_samples import MAX_SAMPLES
-from crucible_worker.reports.writing import ReportRequest
+from crucible_worker.reports.writing import MAX_SAMPLES, ReportRequest
 from crucible_worker.rpc import registration
 from crucible_worker.rpc.methods import Context, Encoded
 from crucible_worker.rpc.offload import Offload
 from crucible_worker.rpc.orchestrator import Frames, Requests, evaluate_held
 from crucible_worker.rpc.telemetry import encoded_page
-from crucible_worker.telemetry.logging import bind_contextvars
+from crucible_worker.telemetry import bind_contextvars
 from crucible_worker.util.limits import WorkerLimits
 
 __all__ = ["BATCH_BYTES", "BATCH_SAMPLES", "EvaluationService"]

@@ -12,7 +12,7 @@ from crucible_worker.evaluations import Evaluations
 from crucible_worker.events.streams import EventPage
 from crucible_worker.rpc import registration
 from crucible_worker.rpc.methods import Context, Encoded
-from crucible_worker.telemetry.logging import bind_contextvars
+from crucible_worker.telemetry import bind_contextvars
 
 __all__ = ["TelemetryService", "encoded_page"]
 

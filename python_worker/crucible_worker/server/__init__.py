@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-import crucible_worker.telemetry.logging  # noqa: F401 - before anything else imports structlog: see there
+import crucible_worker.telemetry  # noqa: F401 - before anything else imports structlog: see there
 
 if TYPE_CHECKING:
     from crucible_worker.server.credentials import StartError

@@ -44,7 +44,7 @@ from crucible_worker.grading.fanout.fanout import Fanout
 from crucible_worker.grading.fanout.graders import ClusterPlaces, check_installed
 from crucible_worker.grading.pool import MIN_CHILDREN, GradingPool
 from crucible_worker.grading.registry import GradingParts
-from crucible_worker.planning.run_patterns import PatternPlan
+from crucible_worker.planning.plans import PatternPlan
 from crucible_worker.util.managed_refs import SCHEME
 
 __all__ = ["Build", "CustomFiles", "Parts", "build", "build_with"]

@@ -27,7 +27,7 @@ from crucible_worker.server.endpoint import Endpoint
 from crucible_worker.server.exit_guard import ExitGuard
 from crucible_worker.server.parts import Build, Parts, build
 from crucible_worker.server.worker import Worker
-from crucible_worker.telemetry.logging import configure_logging
+from crucible_worker.telemetry import configure_logging
 from crucible_worker.util.limits import WorkerLimits
 from crucible_worker.util.memory import collect_rarely, give_back_when_idle, tune_malloc
 

@@ -33,9 +33,8 @@ from crucible_worker.config import SettingsError, load_settings
 from crucible_worker.server import Worker
 from crucible_worker.server.credentials import StartError
 from crucible_worker.snakepit.arguments import RESULT_FORMAT, RESULT_FORMATS
-from crucible_worker.snakepit.failures import python_error
-from crucible_worker.snakepit.tools import ToolCall, Tools
-from crucible_worker.telemetry.logging import BackgroundWriter
+from crucible_worker.snakepit.tools import ToolCall, Tools, python_error
+from crucible_worker.telemetry import BackgroundWriter
 
 __all__ = ["CrucibleAdapter"]
 

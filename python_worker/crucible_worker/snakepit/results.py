@@ -26,7 +26,7 @@ from crucible_bridge.codec.options import options_from_v1
 from crucible_bridge.events import TELEMETRY_NAMES, EventKind
 from crucible_bridge.types import Array, format_model
 from crucible_bridge.v1 import evaluation_pb2, events_pb2, types_pb2
-from crucible_worker.snakepit.tools_values import enum_words
+from crucible_worker.snakepit.arguments import enum_words
 
 __all__ = ["Output", "ToolResult", "number_to_json", "to_json"]
 

@@ -21,10 +21,18 @@ from crucible_bridge.types import (
     SampleResult,
     bounds,
 )
-from crucible_worker.reports.comparisons import MOST_COMPARED, compare_as_data, compared_if_possible
-from crucible_worker.reports.run_tables import checkpoints_as_data, runs_as_data
+from crucible_worker.reports.page_data import (
+    MOST_COMPARED,
+    checkpoints_as_data,
+    compare_as_data,
+    compared_if_possible,
+    evaluation_as_data,
+    index_as_data,
+    run_as_data,
+    runs_as_data,
+    tie_requests,
+)
 from crucible_worker.reports.samples import answers_as_data, whole_sample_as_data
-from crucible_worker.reports.summaries import evaluation_as_data, index_as_data, run_as_data, tie_requests
 from crucible_worker.web.samples_index import SampleIndex, SampleQuery
 
 if TYPE_CHECKING:

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from crucible_bridge.types import SampleResult, Verdict
-from crucible_worker.reports.distributions import ResultDistributions
-from crucible_worker.reports.metadata_fields import MetadataFields
-from crucible_worker.reports.plain import replace_surrogates
+from crucible_worker.reports.distributions import MetadataFields, ResultDistributions
+from crucible_worker.reports.plain_json import replace_surrogates
 from crucible_worker.reports.samples import row_as_data, searched_text
 
 if TYPE_CHECKING:

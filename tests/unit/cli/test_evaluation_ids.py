@@ -3,7 +3,7 @@
 import datetime
 import re
 
-from crucible_worker.cli.evaluation_ids import MAX_PART, new_id
+from crucible_worker.cli.evaluate import MAX_PART, new_id
 from crucible_worker.cli.requests import EvaluateOptions, evaluations_to_run
 from tests.tables import rows
 

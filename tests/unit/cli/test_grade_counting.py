@@ -4,8 +4,8 @@ import io
 
 import pytest
 
-from crucible_worker.cli import counting as module
-from crucible_worker.cli.counting import counting
+from crucible_worker.cli import progress
+from crucible_worker.cli.progress import counting
 
 
 class _Terminal(io.StringIO):
@@ -22,17 +22,17 @@ def _shown(stream: io.StringIO, *steps: tuple[int, int], total: int | None = 100
 
 def test_lines_come_now_and_then(monkeypatch: pytest.MonkeyPatch):
     """Not for every step, and with the share where the total is known."""
-    monkeypatch.setattr(module, "LINE_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
 
     assert _shown(io.StringIO(), (1_000, 50)) == "grading: 1,000 records, 50%\n"
     assert _shown(io.StringIO(), (1_000, 50), total=None) == "grading: 1,000 records\n"
-    monkeypatch.setattr(module, "LINE_SECONDS", 60.0)
+    monkeypatch.setattr(progress, "LINE_SECONDS", 60.0)
     assert _shown(io.StringIO(), (1_000, 50)) == ""
 
 
 def test_nothing_is_written_where_nothing_is_wanted(monkeypatch: pytest.MonkeyPatch):
     """A program reads stderr, too."""
-    monkeypatch.setattr(module, "LINE_SECONDS", 0.0)
+    monkeypatch.setattr(progress, "LINE_SECONDS", 0.0)
 
     assert _shown(io.StringIO(), (1_000, 50), quiet=True) == ""
 

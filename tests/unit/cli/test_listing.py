@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from crucible_worker.cli import app
-from crucible_worker.cli.described import option_rows, value_of
+from crucible_worker.cli.listing import option_rows, value_of
 from crucible_worker.evaluators.registry import EVALUATORS
 from crucible_worker.grading.registry import GRADERS
 from tests.distributions import EVALUATOR_PACKAGE

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from crucible_worker.cli.pace import WINDOW_SECONDS, Pace, time_text
+from crucible_worker.cli.progress import WINDOW_SECONDS, Pace, time_text
 from tests.tables import rows
 
 

@@ -9,8 +9,7 @@ import pytest
 from crucible_bridge.events import Event, EventKind
 from crucible_bridge.types import Problem
 from crucible_worker.cli import progress as module
-from crucible_worker.cli.pace import Pace
-from crucible_worker.cli.progress import progress
+from crucible_worker.cli.progress import Pace, progress
 from crucible_worker.engine.phases import Phase
 
 START = Event(kind=EventKind.EVALUATION_START, measurements={"total": 20, "done": 0})

@@ -21,7 +21,7 @@ from crucible_worker.cli import app
 from crucible_worker.cli.prompt import as_map, as_text
 from crucible_worker.cli.refusals import in_flags
 from crucible_worker.cli.requests import EvaluateOptions, evaluations_to_run
-from crucible_worker.cli.run_summary import joint_as_text
+from crucible_worker.cli.running import joint_as_text
 from crucible_worker.config import Settings
 from crucible_worker.journal.records import Joint
 from tests.tables import rows

@@ -20,8 +20,7 @@ from crucible_bridge.types import (
     SamplingParams,
 )
 from crucible_worker import suites
-from crucible_worker.cli.requests import EvaluateOptions, evaluations_to_run
-from crucible_worker.cli.tasks import allowing, check_allowed
+from crucible_worker.cli.requests import EvaluateOptions, allowing, check_allowed, evaluations_to_run
 from crucible_worker.config import Settings
 from tests.tables import rows
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crucible_bridge.types import Problem, Sample, SampleResult, Usage, Verdict
-from crucible_worker.cli.samples_csv import COLUMNS, cell, row, write_csv
+from crucible_worker.cli.samples import CSV_COLUMNS, csv_cell, csv_row, write_csv
 from tests.tables import rows
 
 RESULT = SampleResult(
@@ -29,7 +29,7 @@ RESULT = SampleResult(
 
 def test_a_row_has_the_result_and_its_record():
     """In stable columns; numbers stay numbers, and texts that would be formulas become texts."""
-    assert dict(zip(COLUMNS, row(RESULT), strict=True)) == {
+    assert dict(zip(CSV_COLUMNS, csv_row(RESULT), strict=True)) == {
         "sample_id": "a",
         "evaluator": "accuracy",
         "repeat": 0,
@@ -68,13 +68,13 @@ def test_a_row_has_the_result_and_its_record():
 )
 def test_formulas_are_made_harmless(text: str, written: str):
     """Whatever precedes them; other texts stay as they are, and each can be written as UTF-8."""
-    assert cell(text) == written
+    assert csv_cell(text) == written
 
 
 @given(st.text(st.characters(exclude_categories=())))
 def test_no_text_begins_a_formula(text: str):
     """And what is written is read back as it was written."""
-    written = cell(text)
+    written = csv_cell(text)
     assert isinstance(written, str)
     assert not written.lstrip().startswith(("=", "+", "-", "@"))
     stream = io.StringIO()

@@ -7,7 +7,7 @@ from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.types import EvaluationState, Limits, Problem
 from crucible_worker.engine import claims, controls
 from crucible_worker.engine.controls import Control
-from crucible_worker.history import lifecycle, removal
+from crucible_worker.history import lifecycle, retention
 from crucible_worker.journal import queries
 from tests.unit.journal.journals import claim, request
 
@@ -92,8 +92,8 @@ async def test_what_is_set_goes_with_its_evaluation(journal, locks):
             await change
         assert (caught.value.reason, caught.value.field) == ("EVALUATION_ENDED", "evaluation_id")
 
-    await journal.submit(lambda t: removal.delete(t, locks, row.number))
-    while await journal.submit(lambda t: removal.remove_chunk(t, removal.CHUNK)):
+    await journal.submit(lambda t: retention.delete(t, locks, row.number))
+    while await journal.submit(lambda t: retention.remove_chunk(t, retention.CHUNK)):
         pass
     sql = "SELECT count(*) FROM evaluation_controls"
     assert await journal.read(lambda connection: connection.execute(sql).fetchone()[0]) == 0

@@ -9,8 +9,8 @@ import pytest
 
 from crucible_bridge.codec.events import event_to_record
 from crucible_bridge.events import Event, EventKind
-from crucible_worker.events import own_events as module
-from crucible_worker.events.own_events import OwnEvents
+from crucible_worker.events import streams
+from crucible_worker.events.streams import OwnEvents
 from crucible_worker.journal import Journal
 
 KINDS = (EventKind.METRICS_COMPUTED,)
@@ -87,19 +87,19 @@ async def test_pages_are_bounded(tmp_path: Path):
     """A long stretch is handed out page by page, in order, without a gap."""
     journal = await Journal.open(tmp_path, event_to_record)
     written = OwnEvents(journal)
-    await write(journal, module.PAGE_EVENTS + 1)
+    await write(journal, streams.OWN_PAGE_EVENTS + 1)
 
     page = await sequences(written)
     written.take(page[-1])
 
-    assert page == list(range(1, module.PAGE_EVENTS + 1))
-    assert await sequences(written) == [module.PAGE_EVENTS + 1]
+    assert page == list(range(1, streams.OWN_PAGE_EVENTS + 1))
+    assert await sequences(written) == [streams.OWN_PAGE_EVENTS + 1]
     await journal.aclose()
 
 
 async def test_memory_is_bounded_while_nobody_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Beyond so many stretches the oldest is forgotten; stretches that touch are one."""
-    monkeypatch.setattr(module, "MAX_SPANS", 2)
+    monkeypatch.setattr(streams, "MAX_SPANS", 2)
     journal, other = [await Journal.open(tmp_path, event_to_record) for _ in range(2)]
     written = OwnEvents(journal)
     for _ in range(3):

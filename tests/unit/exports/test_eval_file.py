@@ -14,9 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crucible_bridge.types import Problem, SampleResult, Verdict
-from crucible_worker.exports.archive import Archive, LaterMember
-from crucible_worker.exports.eval_file import EvalFileWriter
-from crucible_worker.reports.plain import replace_surrogates
+from crucible_worker.exports.eval_file import Archive, EvalFileWriter, LaterMember
+from crucible_worker.reports.plain_json import replace_surrogates
 from tests.tables import rows
 from tests.unit.exports.results import evaluation_of, results
 

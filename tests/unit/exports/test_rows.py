@@ -12,10 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crucible_bridge.types import SampleResult, Verdict
-from crucible_worker.exports.lines import LinesWriter
-from crucible_worker.exports.parquet import JSON, ParquetWriter, columns
-from crucible_worker.exports.rows import EVALUATION_COLUMNS
-from crucible_worker.reports.plain import replace_surrogates
+from crucible_worker.exports.rows import EVALUATION_COLUMNS, JSON, LinesWriter, ParquetWriter, columns
+from crucible_worker.reports.plain_json import replace_surrogates
 from tests import needs
 from tests.unit.exports.results import evaluation_of, results
 

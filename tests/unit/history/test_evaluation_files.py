@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-from crucible_worker.history.evaluation_files import folder_of, remove_forgotten
+from crucible_worker.history.retention import folder_of, remove_forgotten
 from tests.unit.journal.journals import claim
 
 

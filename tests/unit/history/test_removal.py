@@ -5,7 +5,7 @@ import pytest
 from crucible_bridge.errors import FailedPrecondition, NotFound
 from crucible_bridge.events import EventKind
 from crucible_bridge.types import EvaluationState, Problem
-from crucible_worker.history import lifecycle, removal, retention
+from crucible_worker.history import lifecycle, retention
 from crucible_worker.journal import queries
 from tests.unit.journal.journals import IN_A_FILE, claim, commit, owner_locks
 
@@ -14,7 +14,7 @@ FOREVER = retention.Retention(max_events=0, evaluation_seconds=0, interrupted_se
 
 async def delete(journal, locks, number):
     """Delete an evaluation, its rows left for later."""
-    return await journal.submit(lambda transaction: removal.delete(transaction, locks, number))
+    return await journal.submit(lambda transaction: retention.delete(transaction, locks, number))
 
 
 async def kinds(journal):

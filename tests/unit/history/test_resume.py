@@ -2,7 +2,7 @@
 
 from crucible_bridge.types import EvaluationState, ServerEngine, Usage
 from crucible_worker.history import lifecycle
-from crucible_worker.history.reaper import Reaper
+from crucible_worker.history.lifecycle import Reaper
 from crucible_worker.journal.queries import evaluation_of, find_by_number
 from tests.unit.journal.journals import claim, commit
 

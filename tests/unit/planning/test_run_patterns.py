@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from crucible_bridge.types import EvaluationPlan
 from crucible_bridge.types.bounds import EVALUATION_PLAN_PLAN_ID_MAX_BYTES as MAX_BYTES
-from crucible_worker.planning.run_patterns import PatternPlan, fits
+from crucible_worker.planning.plans import PatternPlan, fits
 from tests.tables import rows
 
 TEXTS = st.text("ab*?[", max_size=12)

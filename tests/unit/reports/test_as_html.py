@@ -12,9 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crucible_worker.reports.as_html import render_html
-from crucible_worker.reports.front_end import PAGE_SCRIPTS, page_script, page_styles
-from crucible_worker.reports.inline_json import inline_json, json_bytes
+from crucible_worker.reports.as_html import PAGE_SCRIPTS, page_script, page_styles, render_html
+from crucible_worker.reports.plain_json import inline_json, json_bytes
 
 HOSTILE = "</script><script>alert(1)</script><!--<script>]]>&lt;\u2028\u2029'\"`${1}{{ 7 * 7 }}"
 

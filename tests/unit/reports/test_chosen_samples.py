@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crucible_bridge.types import SampleResult, Verdict
-from crucible_worker.reports.chosen_samples import ChosenSamples, SampleChoice
-from crucible_worker.reports.inline_json import inline_json, json_bytes
+from crucible_worker.reports.plain_json import inline_json, json_bytes
+from crucible_worker.reports.writing import ChosenSamples, SampleChoice
 from tests.unit.reports.evaluations_made import sampled
 
 VERDICTS = {

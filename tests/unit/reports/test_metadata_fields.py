@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from crucible_bridge.types import Sample, SampleResult, Verdict
-from crucible_worker.reports.metadata_fields import MAX_FIELDS, MAX_VALUE_CHARS, MAX_VALUES, MetadataFields
+from crucible_worker.reports.distributions import MAX_FIELDS, MAX_VALUE_CHARS, MAX_VALUES, MetadataFields
 
 
 def fields_of(*samples: Mapping[str, str]) -> Mapping[str, object]:

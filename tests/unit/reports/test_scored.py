@@ -1,7 +1,7 @@
 """Which values of a metric may be ranked, by the number of scores that they are made of."""
 
 from crucible_bridge.types import EvaluatorResult, EvaluatorSpec, Metrics, ScoredCount
-from crucible_worker.reports.scored import enough_scored, scored_by_key, scored_in_words
+from crucible_worker.reports.ranking import enough_scored, scored_by_key, scored_in_words
 from tests.tables import rows
 
 

@@ -18,10 +18,10 @@ from crucible_bridge.types import (
     Usage,
 )
 from crucible_worker.reports.as_json import evaluation_as_json
-from crucible_worker.reports.comparisons import compare_as_data
 from crucible_worker.reports.distributions import ResultDistributions
 from crucible_worker.reports.facts import facts_of
-from crucible_worker.reports.summaries import (
+from crucible_worker.reports.page_data import (
+    compare_as_data,
     evaluation_as_data,
     index_as_data,
     run_as_data,

@@ -23,7 +23,7 @@ from crucible_bridge.types import (
     SampleResult,
     Verdict,
 )
-from crucible_worker.reports.inline_json import json_bytes
+from crucible_worker.reports.plain_json import json_bytes
 from crucible_worker.reports.writing import ReportRequest, write_report
 from tests.tables import rows
 from tests.unit.reports.evaluations_made import INFOS, ended, sampled

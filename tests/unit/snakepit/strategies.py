@@ -13,8 +13,8 @@ from crucible_bridge.codec.data import array_to_v1
 from crucible_bridge.codec.models import model_ref_to_v1
 from crucible_bridge.codec.options import options_to_v1
 from crucible_bridge.types import parse_model
+from crucible_worker.snakepit.arguments import enum_words
 from crucible_worker.snakepit.field_schemas import FIELD_SCHEMAS, REQUIRED_FIELDS
-from crucible_worker.snakepit.tools_values import enum_words
 
 F = FieldDescriptor
 MODELS = (

@@ -16,9 +16,8 @@ from crucible_bridge.codec.token_metrics import kl_sample_train_request_from_byt
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import KLSampleTrainRequest, Tensor
 from crucible_bridge.v1 import types_pb2
-from crucible_worker.snakepit.arguments import Arguments
-from crucible_worker.snakepit.tools_arrays import read_array, read_numbers
-from crucible_worker.snakepit.tools_catalogue import TOOLS
+from crucible_worker.snakepit.arguments import Arguments, read_array, read_numbers
+from crucible_worker.snakepit.catalogue import TOOLS
 from tests.tables import rows
 
 NAMES = ("logprobs", "mask", "training_logprobs")

@@ -23,10 +23,9 @@ from crucible_bridge.v1 import (
     worker_pb2,
 )
 from crucible_worker.snakepit.arguments import Arguments
+from crucible_worker.snakepit.catalogue import NO_TOOLS, TOOLS, Tool, parameters_schema
 from crucible_worker.snakepit.results import Output, to_json
 from crucible_worker.snakepit.tools import LIST_TOOLS
-from crucible_worker.snakepit.tools_catalogue import NO_TOOLS, TOOLS, Tool
-from crucible_worker.snakepit.tools_schema import parameters_schema
 from tests.tables import rows
 from tests.unit.snakepit.examples import PAGE, examples
 from tests.unit.snakepit.strategies import messages_of

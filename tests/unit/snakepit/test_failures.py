@@ -8,15 +8,15 @@ import json
 import pytest
 
 from crucible_bridge.errors import BridgeError, Code, FailedPrecondition, InvalidField, NotFound, ResourceExhausted
-from crucible_worker.snakepit.failures import (
+from crucible_worker.snakepit.tools import (
     MAX_FACT_BYTES,
     MAX_MESSAGE_BYTES,
     TYPES_BY_CODE,
     TYPES_BY_REASON,
-    as_json,
+    ToolCall,
+    failure_as_json,
     python_error,
 )
-from crucible_worker.snakepit.tools import ToolCall
 from tests.tables import rows
 
 KNOWN = {
@@ -39,7 +39,7 @@ CALL = ToolCall(correlation_id="c-1", session_id="s-1")
 @rows("code", Code)
 def test_every_code_is_an_exception_that_snakepit_knows(code: Code):
     """The type is one of Python's own, by a name that Snakepit has a struct for."""
-    told = json.loads(as_json(BridgeError("no", code=code), CALL, "evaluate"))
+    told = json.loads(failure_as_json(BridgeError("no", code=code), CALL, "evaluate"))
 
     assert told["type"] == TYPES_BY_CODE[code].__name__
     assert told["type"] in KNOWN
@@ -49,7 +49,7 @@ def test_every_code_is_an_exception_that_snakepit_knows(code: Code):
 @rows("reason", TYPES_BY_REASON)
 def test_some_reasons_say_more(reason: str):
     """A reason may have a type of its own."""
-    told = json.loads(as_json(FailedPrecondition("no", reason=reason), CALL, "evaluate"))
+    told = json.loads(failure_as_json(FailedPrecondition("no", reason=reason), CALL, "evaluate"))
 
     assert told["type"] == TYPES_BY_REASON[reason].__name__
     assert told["type"] in KNOWN
@@ -59,7 +59,7 @@ def test_the_context_has_what_programs_compare():
     """Reason, field, whether and when to ask again, and further facts stand in the context."""
     error = ResourceExhausted("is full", field="items", retry_after=1.5, metadata={"evaluation_id": "e", "reason": "x"})
 
-    assert json.loads(as_json(error, CALL, "evaluate")) == {
+    assert json.loads(failure_as_json(error, CALL, "evaluate")) == {
         "type": "RuntimeError",
         "message": "items is full",
         "context": {
@@ -78,7 +78,7 @@ def test_the_context_has_what_programs_compare():
 
 def test_a_bug_is_told_by_its_id_alone(capsys: pytest.CaptureFixture[str]):
     """Of what was not foreseen only an id is told, by which the log has it."""
-    told = json.loads(as_json(ZeroDivisionError("secret"), CALL, "evaluate"))
+    told = json.loads(failure_as_json(ZeroDivisionError("secret"), CALL, "evaluate"))
     error_id = told["context"]["error_id"]
 
     assert told["type"] == "RuntimeError"
@@ -89,7 +89,7 @@ def test_a_bug_is_told_by_its_id_alone(capsys: pytest.CaptureFixture[str]):
 def test_errors_are_short_ascii():
     """However long and odd an error is, what is told of it is bounded, and ASCII."""
     error = InvalidField("é" * 5_000, "\u2028" * 5_000)
-    text = as_json(error, ToolCall(session_id="s" * 5_000), "t" * 5_000)
+    text = failure_as_json(error, ToolCall(session_id="s" * 5_000), "t" * 5_000)
     told = json.loads(text)
 
     assert text.isascii()

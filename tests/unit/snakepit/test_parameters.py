@@ -15,11 +15,9 @@ from hypothesis import given
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.v1 import evaluation_pb2, grading_pb2, metrics_pb2, models_pb2, types_pb2
 from crucible_worker.snakepit.arguments import Arguments
-from crucible_worker.snakepit.parameters import fill
+from crucible_worker.snakepit.catalogue import TOOLS, parameters_schema
+from crucible_worker.snakepit.parameters import SHORT_FORMS, fill
 from crucible_worker.snakepit.results import Output, to_json
-from crucible_worker.snakepit.tools_catalogue import TOOLS
-from crucible_worker.snakepit.tools_schema import parameters_schema
-from crucible_worker.snakepit.tools_short_forms import SHORT_FORMS
 from tests.tables import rows
 from tests.unit.snakepit.strategies import TEXTS, messages_of
 

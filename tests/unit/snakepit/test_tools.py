@@ -23,9 +23,9 @@ from crucible_bridge.v1 import events_pb2
 from crucible_worker.backends.distributions import Measured, Wanted
 from crucible_worker.config import Settings
 from crucible_worker.server import Worker
+from crucible_worker.snakepit.catalogue import TOOLS
 from crucible_worker.snakepit.results import Output, to_json
 from crucible_worker.snakepit.tools import LARGE_BYTES, ToolCall, Tools
-from crucible_worker.snakepit.tools_catalogue import TOOLS
 from crucible_worker.testing import STALL, ScriptedModel
 from crucible_worker.testing.worker import scripted_build
 from tests.tables import rows

@@ -1,7 +1,7 @@
 """Whether a folder contains a whole model or adapter: all its files, each safetensors file as long as its header says.
 
 A trainer writes a checkpoint file by file, and deletes it so. Names, lengths and the headers of weights show what is
-missing; weights themselves are not read.
+missing; weights themselves are not read. A whole checkpoint is a model: the folder, or its adapter on another model.
 """
 
 from __future__ import annotations
@@ -10,11 +10,14 @@ import dataclasses
 import hashlib
 import json
 import os
+import re
 import stat
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
+from crucible_bridge.types import HubModel, LocalModel, ModelRef, format_model, parse_model
+from crucible_bridge.types.hub import REPO_ID
 from crucible_worker.backends.local.paths import (
     ADAPTER_CONFIG,
     ADAPTER_WEIGHTS,
@@ -22,9 +25,21 @@ from crucible_worker.backends.local.paths import (
     PICKLED_SUFFIXES,
     RELEVANT_SUFFIXES,
 )
-from crucible_worker.planning.follow.json_reader import JsonReader
+from crucible_worker.util.managed_refs import ManagedRef, as_managed
 
-__all__ = ["TRAINER_STATE", "FileSignature", "FolderContents", "Incomplete", "examine", "step_of_trainer_state"]
+__all__ = [
+    "MAX_VALUE_CHARS",
+    "TRAINER_STATE",
+    "FileSignature",
+    "FolderContents",
+    "Incomplete",
+    "JsonReader",
+    "NoBaseModel",
+    "examine",
+    "model_of",
+    "step_of_trainer_state",
+    "takes_adapter",
+]
 
 MODEL_CONFIG = "config.json"
 """Of a model that is no adapter."""
@@ -332,3 +347,202 @@ def _unreadable(name: str, error: OSError) -> NoReturn:
 def _malformed(name: str, error: Exception) -> NoReturn:
     text = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
     raise Incomplete(f"has a malformed {name}: {text}") from None
+
+
+# The model that a checkpoint is: its directory, or the adapter in it on the model that it belongs to.
+
+MAX_ADAPTER_CONFIG_BYTES = 1 << 20
+"""Largest adapter_config.json that is read."""
+
+
+class NoBaseModel(Exception):
+    """The model of an adapter is not known; the text says why."""
+
+
+def takes_adapter(model: ModelRef) -> bool:
+    """Whether a model can be the one of adapters."""
+    managed = as_managed(model)
+    if managed is not None:
+        return managed.adapter is None
+    return isinstance(model, LocalModel | HubModel) and model.adapter_path is None
+
+
+def model_of(path: Path, *, adapter: bool, base_model: str) -> str:
+    """The model as text, as `parse_model` reads it. Reads a file.
+
+    Args:
+        path: the absolute path of the checkpoint's directory.
+        adapter: whether it is an adapter.
+        base_model: the model of adapters; if empty, the one that the adapter's configuration names. A managed server,
+            "managed:vllm", serves whole checkpoints, too.
+
+    Raises:
+        NoBaseModel: it is an adapter, and its model is not known, or takes no adapter.
+    """
+    given = parse_model(base_model) if base_model else None
+    server = None if given is None else as_managed(given)
+    if server is not None:
+        return format_model(_managed(path, server, adapter=adapter).to_model())
+    if not adapter:
+        return format_model(LocalModel(str(path)))
+    base = given or _named_by(path)
+    if not isinstance(base, LocalModel | HubModel):
+        raise NoBaseModel(f"the base model {base_model!r} is neither local:, hub: nor managed:, and takes no adapter")
+    return format_model(dataclasses.replace(base, adapter_path=str(path)))
+
+
+def _managed(path: Path, server: ManagedRef, *, adapter: bool) -> ManagedRef:
+    """The checkpoint at a managed server.
+
+    Raises:
+        NoBaseModel: it is an adapter, and its model is not known, or is no folder.
+    """
+    if not adapter:
+        return dataclasses.replace(server, path=str(path))
+    if not server.path:
+        named = _named_by(path)
+        if not isinstance(named, LocalModel):
+            raise NoBaseModel(
+                f"the base model {format_model(named)!r} is no folder, as a managed server needs: name one by "
+                f"--base-model managed:{server.server}/PATH (base_model of FollowRun)"
+            )
+        server = dataclasses.replace(server, path=named.path)
+    return dataclasses.replace(server, adapter=str(path))
+
+
+def _named_by(path: Path) -> LocalModel | HubModel:
+    cure = "name its model by --base-model (base_model of FollowRun)"
+    try:
+        with (path / ADAPTER_CONFIG).open("rb") as file:
+            config = json.loads(file.read(MAX_ADAPTER_CONFIG_BYTES))
+        name = config["base_model_name_or_path"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise NoBaseModel(f"{ADAPTER_CONFIG} names no base model ({type(error).__name__}): {cure}") from None
+    if not isinstance(name, str) or not name or "\0" in name:
+        raise NoBaseModel(f"{ADAPTER_CONFIG} names no base model: {cure}")
+    if REPO_ID.fullmatch(name) and "/" in name and ".." not in name:
+        return HubModel(name)
+    return LocalModel(name)
+
+
+# Reading a large JSON object member by member.
+#
+# Python's parser lets no other thread run until it has read its whole text: seconds and gigabytes for the 100 MB of
+# `[[],[],[],...]`. Here it reads at most `MAX_VALUE_CHARS` at once, and between two values other threads run.
+
+MAX_VALUE_CHARS = 256 * 1024
+"""Of a value that is read as a whole. The worst ones of this length take 20 ms."""
+_USUAL_VALUE_CHARS = 2 * 1024
+"""Tried first: a part of the text is copied before it is parsed."""
+_END_OF_NUMBER = 4
+"""Characters at the end of a part that may belong to a number which ends before them: `1` of `1e-5`."""
+_DECODER = json.JSONDecoder()
+_SPACE = re.compile(r"[ \t\n\r]*")
+
+
+class JsonReader:
+    """A position in a JSON text.
+
+    Example: `for name in reader.members(): sizes[name] = reader.value()`.
+
+    Raises:
+        ValueError, RecursionError: by its methods, if the text is not JSON, or too deep.
+    """
+
+    def __init__(self, text: str) -> None:
+        """Begin at the start of a text."""
+        self._text = text
+        self._at = 0
+        self._skip()
+
+    def members(self) -> Iterator[str]:
+        """The names of the object at the position.
+
+        After each name the caller reads its value, by `value`, or by `members` to the end.
+        """
+        self._expect("{")
+        if self._sign() == "}":
+            self._expect("}")
+            return
+        while True:
+            name = self.value()
+            if not isinstance(name, str):
+                raise ValueError(f"character {self._at:,} follows a name that is no string")
+            self._expect(":")
+            yield name
+            if self._sign() == "}":
+                self._expect("}")
+                return
+            self._expect(",")
+
+    def items(self) -> Iterator[None]:
+        """The list at the position: after each step the caller reads one of its values, as after `members`."""
+        self._expect("[")
+        if self._sign() == "]":
+            self._expect("]")
+            return
+        while True:
+            yield
+            if self._sign() == "]":
+                self._expect("]")
+                return
+            self._expect(",")
+
+    def value(self) -> Any:
+        """The value at the position, as `json.loads` returns it; a ValueError if it is long."""
+        for limit in (_USUAL_VALUE_CHARS, MAX_VALUE_CHARS):
+            part = self._text[self._at : self._at + limit]
+            whole = len(self._text) - self._at <= limit
+            try:
+                value, length = _DECODER.raw_decode(part)
+            except ValueError:
+                if whole:
+                    raise
+                continue
+            if whole or length < limit - _END_OF_NUMBER:
+                self._at += length
+                self._skip()
+                return value
+        raise ValueError(f"character {self._at:,} begins no value of at most {MAX_VALUE_CHARS:,} characters")
+
+    def text(self) -> str:
+        """The text at the position, whatever its length."""
+        if self._sign() != '"':
+            raise ValueError(f"character {self._at:,} begins no text")
+        value, self._at = _DECODER.raw_decode(self._text, self._at)
+        self._skip()
+        return value
+
+    def pass_over(self) -> None:
+        """Go to the end of the value at the position, whatever its length."""
+        sign = self._sign()
+        if sign == '"':
+            self.text()
+            return
+        try:
+            self.value()
+        except ValueError:
+            if sign not in ("{", "["):
+                raise
+        else:
+            return
+        for _ in self.members() if sign == "{" else self.items():
+            self.pass_over()
+
+    def ended(self) -> bool:
+        """Whether nothing but space follows."""
+        return self._at == len(self._text)
+
+    def _sign(self) -> str:
+        return self._text[self._at : self._at + 1]
+
+    def _expect(self, sign: str) -> None:
+        if self._sign() != sign:
+            raise ValueError(f"character {self._at:,} is not {sign!r}")
+        self._at += 1
+        self._skip()
+
+    def _skip(self) -> None:
+        space = _SPACE.match(self._text, self._at)
+        assert space is not None  # it matches nothing, too
+        self._at = space.end()

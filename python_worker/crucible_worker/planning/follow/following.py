@@ -28,7 +28,6 @@ from crucible_bridge.reasons import Reason
 from crucible_bridge.types import FollowPolicy, parse_model
 from crucible_worker.journal import OwnershipLost
 from crucible_worker.journal.follows import CheckpointRow, CheckpointState, FollowRow, StepState
-from crucible_worker.planning.follow import events
 from crucible_worker.planning.follow.checkpoints import (
     CheckpointScanner,
     FollowedCheckpoint,
@@ -36,11 +35,15 @@ from crucible_worker.planning.follow.checkpoints import (
     ScanResult,
     Unfinished,
 )
+from crucible_worker.planning.follow.contents import NoBaseModel, model_of
 from crucible_worker.planning.follow.holding import GivenUp, Vanished, changed, hold, left, recovered, release
-from crucible_worker.planning.follow.models import NoBaseModel, model_of
-from crucible_worker.planning.follow.places import RELEASED_SUFFIX, folder_name, hold_name
-from crucible_worker.planning.follow.unnamed import unnamed
-from crucible_worker.planning.follow_records import FollowRecords
+from crucible_worker.planning.follow.names import RELEASED_SUFFIX, folder_name, hold_name, unnamed
+from crucible_worker.planning.follow_records import (
+    FollowRecords,
+    checkpoint_found,
+    checkpoint_released,
+    checkpoint_skipped,
+)
 from crucible_worker.planning.plans import TOUCH_SECONDS, EvaluationPlans
 from crucible_worker.util.private_files import FILE_MODE, make_private_folder
 
@@ -385,11 +388,11 @@ class Following:
                 reason = str(error)
                 await self._let_go(row.name)
         if reason:
-            event = events.skipped(self._row.run_id, row, latest, reason)
+            event = checkpoint_skipped(self._row.run_id, row, latest, reason)
             if wanted:
                 self._missed.append(row.name)
         else:
-            event = events.found(self._row.run_id, row, latest, why)
+            event = checkpoint_found(self._row.run_id, row, latest, why)
         await self._note(row, event)
         self._recovered.pop(checkpoint.name, None)
 
@@ -482,7 +485,7 @@ class Following:
         await asyncio.to_thread(self._markers.write, row)
         ended = dataclasses.replace(row, state=CheckpointState.RELEASED)
         reason = f"{row.name} {touched}" if touched else ""
-        await self._note(ended, events.released(self._row.run_id, ended, self._latest, reason))
+        await self._note(ended, checkpoint_released(self._row.run_id, ended, self._latest, reason))
 
     async def _resume(self, row: CheckpointRow, states: Sequence[StepState]) -> None:
         for state in states:
@@ -498,7 +501,7 @@ class Following:
         """Do not evaluate a checkpoint that is held."""
         await self._let_go_row(row)
         skipped = dataclasses.replace(row, state=CheckpointState.SKIPPED)
-        await self._note(skipped, events.skipped(self._row.run_id, skipped, self._latest, reason))
+        await self._note(skipped, checkpoint_skipped(self._row.run_id, skipped, self._latest, reason))
 
     async def _let_go_row(self, row: CheckpointRow) -> None:
         """Let a checkpoint go where it is held: another folder, if the state directory was moved meanwhile."""

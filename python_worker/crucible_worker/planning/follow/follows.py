@@ -21,9 +21,9 @@ from crucible_worker.journal import JournalUnavailable, OwnershipLost
 from crucible_worker.journal.follows import FollowRow
 from crucible_worker.journal.log_once import LogOnce
 from crucible_worker.planning.follow.checkpoints import InvalidNaming, Naming
+from crucible_worker.planning.follow.contents import takes_adapter
 from crucible_worker.planning.follow.following import Following
-from crucible_worker.planning.follow.models import takes_adapter
-from crucible_worker.planning.follow.places import directory_below, is_below
+from crucible_worker.planning.follow.names import directory_below, is_below
 from crucible_worker.planning.follow_records import FollowRecords
 from crucible_worker.planning.plans import EvaluationPlans
 from crucible_worker.util.background import Background

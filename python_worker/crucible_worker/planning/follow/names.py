@@ -1,4 +1,4 @@
-"""Which folders are checkpoints by their names, and of which step.
+"""Which folders are checkpoints by their names, and of which step; where they are followed, and where they are held.
 
 `checkpoint-500` of Hugging Face, Axolotl, TRL or LLaMA-Factory is of step 500, `epoch_2` of torchtune of step 2. A user
 names others by a pattern: `ckpt-{step}`, or `global_step_{step}/actor/huggingface` where the model lies deeper.
@@ -7,13 +7,34 @@ names others by a pattern: `ckpt-{step}`, or `global_step_{step}/actor/huggingfa
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
 import re
-from collections.abc import Iterator
+import shlex
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Literal
+from urllib.parse import quote
 
-__all__ = ["Candidate", "InvalidNaming", "Naming", "candidates", "natural_order"]
+from crucible_bridge.errors import FailedPrecondition, InvalidField, PermissionDenied
+from crucible_bridge.reasons import Reason
+from crucible_worker.backends.local.paths import ADAPTER_CONFIG
+
+__all__ = [
+    "RELEASED_SUFFIX",
+    "Candidate",
+    "InvalidNaming",
+    "Naming",
+    "candidates",
+    "directory_below",
+    "folder_name",
+    "hold_name",
+    "is_below",
+    "natural_order",
+    "unnamed",
+    "unnamed_line",
+]
+
 
 STEP = "{step}"
 """Where a pattern has the number of the step."""
@@ -174,3 +195,117 @@ def _check_pattern(pattern: str) -> None:
 def _is_name(name: str) -> bool:
     """Whether it is the name of a file or folder that is not hidden."""
     return 0 < len(name) <= MAX_NAME_CHARS and not name.startswith(".") and "/" not in name and "\0" not in name
+
+
+# Folders with a model whose names are those of no checkpoint: `iter-100-hf` needs the pattern `iter-{step}-hf`.
+
+_CONFIGS = ("config.json", ADAPTER_CONFIG)
+"""A folder with one of these files has a model, or an adapter."""
+_ANY_NUMBER = re.compile("[0-9]+")
+
+
+def unnamed(directory: Path, naming: Naming) -> list[str]:
+    """Names of folders that have a model, but not the name of a checkpoint; in order.
+
+    None if the directory cannot be read. Reads folders: call it in a thread.
+    """
+    try:
+        taken = {each.path for each in candidates(directory, naming) if each.expected}
+        with os.scandir(directory) as entries:
+            others = [each for each in entries if each.is_dir() and each.path not in taken]
+    except OSError:
+        return []
+    return sorted(each.name for each in others if each.name[0] != "." and _has_model(each.path))
+
+
+def unnamed_line(names: list[str]) -> str:
+    """What to say of such folders: how many there are, and a pattern by which they may be checkpoints."""
+    shown = names[0].encode("utf-8", "replace").decode()
+    more = f" and {len(names) - 1:,} more" if len(names) > 1 else ""
+    numbers = len(_ANY_NUMBER.findall(shown))
+    pattern = _ANY_NUMBER.sub(STEP, shown) if numbers == 1 and "{" not in shown and "}" not in shown else f"ckpt-{STEP}"
+    return (
+        f"{shown}{more}: with a model, but not with the name of a checkpoint; "
+        f"say how checkpoints are named, as in --name-pattern {shlex.quote(pattern)}"
+    )
+
+
+def _has_model(path: str) -> bool:
+    return any(os.path.exists(os.path.join(path, name)) for name in _CONFIGS)
+
+
+# The directory that is followed, and the folder in which its checkpoints are held: both below a model root.
+
+RELEASED_SUFFIX = ".released"
+"""Ends the name of the file that says that a checkpoint was released; in a checkpoint it is the whole name."""
+MAX_NAME_BYTES = 200
+"""Longest name of a run's folder; longer ones are shortened to a digest."""
+
+DIGEST_DIGITS = 12
+"""Hexadecimal digits of the digest that tells state directories apart."""
+
+
+def directory_below(roots: Sequence[Path], text: str, field: str) -> Path:
+    """The absolute path of a directory below the first model root that has it; it need not exist.
+
+    Without one that exists, it is below the first root.
+
+    Args:
+        roots: the model roots.
+        text: relative to one of them, or absolute.
+        field: of the text in the request.
+
+    Raises:
+        FailedPrecondition: there is no model root.
+        InvalidField: it is no path.
+        PermissionDenied: it leads out of the roots.
+    """
+    if not roots:
+        message = "the worker has no model root; start it with --model-root"
+        raise FailedPrecondition(message, reason=Reason.NO_MODEL_ROOT, field=field)
+    if not text or "\0" in text:
+        raise InvalidField(field, f"is {text!r}, not the path of a directory")
+    candidates: list[Path] = []
+    for root in roots:
+        try:
+            real = root.resolve()
+            found = (real / text).resolve()
+        except (OSError, RuntimeError):  # a name that is too long, or a loop of links
+            continue
+        if found.is_relative_to(real):
+            candidates.append(found)
+    try:
+        existing = [path for path in candidates if path.is_dir()]
+    except OSError as error:
+        problem = f"is {text[:200]!r}, which cannot be a directory: {error.strerror}"
+        raise InvalidField(field, problem) from error
+    if not candidates:
+        message = f"is {text!r}, which is outside of the model roots: name a folder above it by --model-root"
+        raise PermissionDenied(message, reason=Reason.PATH_OUT_OF_ROOT, field=field)
+    return (existing or candidates)[0]
+
+
+def is_below(roots: Sequence[Path], path: str) -> bool:
+    """Whether an absolute path is below one of the roots."""
+    try:
+        real = Path(path).resolve()
+        return any(real.is_relative_to(root.resolve()) for root in roots)
+    except (OSError, RuntimeError):
+        return False
+
+
+def hold_name(run_id: str, state_dir: Path) -> str:
+    """The name of the folder in which a run's checkpoints are held for the worker of a state directory.
+
+    Workers of two state directories may follow one directory by one run id: none releases what the other holds.
+    """
+    digest = hashlib.sha256(os.fsencode(state_dir.resolve())).hexdigest()
+    return f"{folder_name(run_id)}@{digest[:DIGEST_DIGITS]}"  # a quoted id has no @
+
+
+def folder_name(run_id: str) -> str:
+    """The name of a run's folder: the run's id where that can be a name."""
+    name = quote(run_id, safe="")
+    if len(name) > MAX_NAME_BYTES or name.startswith("."):
+        return hashlib.sha256(run_id.encode()).hexdigest()
+    return name

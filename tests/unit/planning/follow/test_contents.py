@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 from safetensors import SafetensorError, safe_open
 
 from crucible_worker.planning.follow import contents
-from crucible_worker.planning.follow.contents import Incomplete, examine, step_of_trainer_state
-from crucible_worker.planning.follow.json_reader import MAX_VALUE_CHARS
+from crucible_worker.planning.follow.contents import MAX_VALUE_CHARS, Incomplete, examine, step_of_trainer_state
 from tests.unit.planning.follow.checkpoint_files import adapter_files, model_files, safetensors, sharded_files, write
 
 INDEX = "model.safetensors.index.json"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crucible_worker.planning.follow.json_reader import MAX_VALUE_CHARS, JsonReader
+from crucible_worker.planning.follow.contents import MAX_VALUE_CHARS, JsonReader
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),

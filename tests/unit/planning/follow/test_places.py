@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField, PermissionDenied
 from crucible_bridge.types import HubModel, LocalModel, parse_model
-from crucible_worker.planning.follow.models import NoBaseModel, model_of
-from crucible_worker.planning.follow.places import directory_below, folder_name, hold_name, is_below
+from crucible_worker.planning.follow.contents import NoBaseModel, model_of
+from crucible_worker.planning.follow.names import directory_below, folder_name, hold_name, is_below
 from tests.tables import rows
 
 

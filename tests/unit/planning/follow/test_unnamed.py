@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from crucible_worker.planning.follow.names import Naming
-from crucible_worker.planning.follow.unnamed import unnamed, unnamed_line
+from crucible_worker.planning.follow.names import Naming, unnamed, unnamed_line
 from tests.tables import rows
 
 

@@ -1,15 +1,20 @@
-"""Evaluations and runs as the data of pages: plain values that any JSON can write."""
+"""Evaluations, runs and comparisons as the data of pages: plain values that any JSON can write."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from crucible_bridge.errors import FailedPrecondition, ResourceExhausted
+from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     MAX_COMPARED_EVALUATIONS,
+    Checkpoint,
+    CheckpointResult,
     CompareRequest,
     Evaluation,
+    EvaluationComparison,
     EvaluationState,
     EvaluatorResult,
     EvaluatorSpec,
@@ -17,23 +22,39 @@ from crucible_bridge.types import (
     Metrics,
     PairedComparison,
     Problem,
+    RunBest,
+    RunInfo,
+    SampleChange,
     ScoredCount,
+    format_model,
 )
 from crucible_worker.reports.distributions import ResultDistributions
 from crucible_worker.reports.facts import facts_of, format_dataset, problem_text, rules_in_words, usage_as_data
-from crucible_worker.reports.metric_keys import EvaluatorKeys, Infos, keys_of, with_strict, without_equal_strict
-from crucible_worker.reports.plain import plain
-from crucible_worker.reports.scored import enough_scored, scored_by_key, scored_in_words
-from crucible_worker.reports.sentences import unscored_warnings
-from crucible_worker.reports.superseded import Written, superseded
+from crucible_worker.reports.metric_keys import (
+    EvaluatorKeys,
+    Infos,
+    keys_of,
+    unscored_warnings,
+    with_strict,
+    without_equal_strict,
+)
+from crucible_worker.reports.plain_json import plain
+from crucible_worker.reports.ranking import Written, enough_scored, scored_by_key, scored_in_words, superseded
 from crucible_worker.util.held_paths import format_own_model
 
 __all__ = [
+    "MOST_COMPARED",
+    "checkpoints_as_data",
+    "compare_as_data",
+    "compared_if_possible",
+    "dataset_name",
     "evaluation_as_data",
+    "first_bests",
     "index_as_data",
     "is_tied",
     "results_as_data",
     "run_as_data",
+    "runs_as_data",
     "summary_as_data",
     "tie_requests",
 ]
@@ -331,3 +352,172 @@ def is_tied(pair: PairedComparison) -> bool:
     values = pair.metrics.values
     low, high = values.get("difference_ci_low"), values.get("difference_ci_high")
     return low is not None and high is not None and low <= 0 <= high
+
+
+# Comparisons.
+
+MOST_COMPARED = 10
+"""Evaluations that a page sets next to each other."""
+
+_INCOMPARABLE = (Reason.NOT_ENDED, Reason.DIFFERENT_DATASETS, Reason.TOO_MANY_SAMPLES)
+
+
+async def compared_if_possible(
+    compare: Callable[[CompareRequest], Awaitable[EvaluationComparison]], request: CompareRequest
+) -> EvaluationComparison | None:
+    """Compare evaluations; None if these cannot be compared.
+
+    Args:
+        compare: asks the worker.
+        request: what to compare.
+
+    Raises:
+        BridgeError: the worker fails for another reason.
+    """
+    try:
+        return await compare(request)
+    except (FailedPrecondition, ResourceExhausted) as error:
+        if error.reason not in _INCOMPARABLE:
+            raise
+        return None
+
+
+def compare_as_data(comparison: EvaluationComparison, infos: Infos) -> dict[str, Any]:
+    """Evaluations next to each other.
+
+    Args:
+        comparison: the answer to CompareEvaluations.
+        infos: what the evaluators declare, by kind.
+    """
+    return {
+        "evaluations": [summary_as_data(evaluation, infos) for evaluation in comparison.evaluations],
+        "comparisons": [plain(_pair(pair)) for pair in comparison.comparisons],
+    }
+
+
+def _pair(pair: PairedComparison) -> dict[str, Any]:
+    return {
+        "baseline": pair.baseline_id,
+        "evaluation": pair.evaluation_id,
+        "evaluator": pair.evaluator,
+        "n_matched": pair.n_matched,
+        "n_improved": pair.n_improved,
+        "n_regressed": pair.n_regressed,
+        "n_baseline_only": pair.n_baseline_only,
+        "n_evaluation_only": pair.n_evaluation_only,
+        "metrics": dict(pair.metrics.values),
+        "method": pair.interval_method,
+        "improvements": [_change(change) for change in pair.improvements],
+        "regressions": [_change(change) for change in pair.regressions],
+        "problem": problem_text(pair.problem) or None,
+    }
+
+
+def _change(change: SampleChange) -> dict[str, Any]:
+    return {"id": change.sample_id, "from": change.baseline_score, "to": change.score}
+
+
+# Runs and their checkpoints.
+
+BEST_SHOWN = 2
+"""Metrics of a run in a list of runs, and of an evaluation before the others are asked for."""
+FINGERPRINT_SHOWN = 8
+"""Characters that tell two data sets apart."""
+
+
+def runs_as_data(runs: Iterable[RunInfo]) -> list[dict[str, Any]]:
+    """Runs in a list, in the order given."""
+    return plain([_run(run) for run in runs])
+
+
+def checkpoints_as_data(run: RunInfo, checkpoints: Sequence[Checkpoint]) -> list[dict[str, Any]]:
+    """The checkpoints of a run in the order given, each with what was measured of it.
+
+    Args:
+        run: has the metrics that come first.
+        checkpoints: all of the run, or a part.
+    """
+    first = [best.metric for best in first_bests(run)]
+    return plain([_checkpoint(checkpoint, first, run) for checkpoint in checkpoints])
+
+
+def first_bests(run: RunInfo) -> Sequence[RunBest]:
+    """The best value of each metric on the first of its data sets, without variants: no "accuracy_strict"."""
+    shown: dict[str, RunBest] = {}
+    for best in run.best:
+        if not any(best.metric.startswith(f"{other}_") for other in shown):
+            shown.setdefault(best.metric, best)
+    return list(shown.values())
+
+
+def dataset_name(run: RunInfo, result: CheckpointResult) -> str:
+    """A data set in a few words.
+
+    With the beginning of its fingerprint if the run has another one of the same words, and with the version of the
+    rules if the run has several.
+    """
+    alike = {best.dataset_fingerprint for best in run.best if best.dataset == result.dataset}
+    name = result.dataset
+    if alike - {result.dataset_fingerprint}:
+        name += f" ({result.dataset_fingerprint[:FINGERPRINT_SHOWN]})"
+    if {best.rules_version for best in run.best} - {result.rules_version}:
+        name += f", rules {rules_in_words(result.rules_version)}"
+    return name
+
+
+def _run(run: RunInfo) -> dict[str, Any]:
+    return {
+        "run": run.run_id,
+        "evaluations": run.completed + run.failed + run.cancelled + run.unfinished,
+        "running": run.unfinished,
+        "failed": run.failed,
+        "last": run.last_unix_ns / 1e9,
+        "checkpoints": run.checkpoints,
+        "steps": [run.first_step, run.last_step],
+        "best": [
+            {
+                "key": best.metric,
+                "value": best.value,
+                "step": best.step,
+                "id": best.evaluation_id,
+                "scored": scored_in_words(best.scored) or None,
+            }
+            for best in first_bests(run)[:BEST_SHOWN]
+        ],
+    }
+
+
+def _checkpoint(checkpoint: Checkpoint, first: Sequence[str], run: RunInfo) -> dict[str, Any]:
+    return {
+        "step": checkpoint.step,
+        "model": format_model(checkpoint.model),
+        "base_model": checkpoint.base_model,
+        "adapter": checkpoint.adapter,
+        "fingerprint": checkpoint.model_fingerprint,
+        "labels": dict(checkpoint.labels),
+        "results": [_checkpoint_result(result, first, run) for result in checkpoint.results],
+    }
+
+
+def _checkpoint_result(result: CheckpointResult, first: Sequence[str], run: RunInfo) -> Mapping[str, Any]:
+    ordered = sorted(result.metrics, key=lambda key: first.index(key) if key in first else len(first))
+    return {
+        "id": result.evaluation_id,
+        "state": result.state.value,
+        "retained": result.retained,
+        "superseded": result.superseded,
+        "dataset": dataset_name(run, result),
+        "dataset_fingerprint": result.dataset_fingerprint,
+        "metrics": [
+            {
+                "key": key,
+                "value": result.metrics[key],
+                "best": key in result.best,
+                "scored": scored_in_words(result.scored.get(key)) or None,
+            }
+            for key in ordered
+        ],
+        "headline": min(BEST_SHOWN, sum(key in first for key in ordered)),
+        "ended": result.ended_unix_ns / 1e9 if result.ended_unix_ns else None,
+        "problem": problem_text(result.problem) or None,
+    }

@@ -1,4 +1,4 @@
-"""Entry point of a logger's process: it dies with the worker, and does what each message says, one after the other."""
+"""The process of one logger: it dies with the worker, and does what each message says, one after the other."""
 
 from __future__ import annotations
 

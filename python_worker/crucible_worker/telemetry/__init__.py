@@ -1,1 +1,0 @@
-"""Logs for the worker's operator."""
