@@ -33,9 +33,16 @@ from crucible_worker.analysis.pairing import (
 )
 from crucible_worker.analysis.ties import PAIRED_SCORES, VALUES
 from crucible_worker.journal.queries import EvaluationRow, Reads, evaluation_of, find
-from crucible_worker.metrics.gating import AllowedDrop, Drop, GateFinding, drop_of_values, finding, paired_drop
-from crucible_worker.metrics.multiple import holm
-from crucible_worker.metrics.paired import MAX_SCORE
+from crucible_worker.metrics.paired import (
+    MAX_SCORE,
+    AllowedDrop,
+    Drop,
+    GateFinding,
+    drop_of_values,
+    finding,
+    paired_drop,
+)
+from crucible_worker.metrics.significance import holm
 from crucible_worker.reports.metric_keys import STRICT
 from crucible_worker.reports.sentences import reasons_text
 

@@ -16,8 +16,8 @@ from typing import Any
 
 from crucible_bridge.errors import BridgeError, Unavailable
 from crucible_bridge.types import RowReader
-from crucible_worker.children.entry import begin
 from crucible_worker.children.frames import frame, receive
+from crucible_worker.children.lifetime import begin
 from crucible_worker.children.messages import error_from_map, error_to_map, pack, unpack
 from crucible_worker.children.process import Process
 from crucible_worker.datasets.jsonl import MAX_LINE_BYTES, JsonLine, line_of

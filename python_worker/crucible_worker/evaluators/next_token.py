@@ -41,8 +41,7 @@ from crucible_worker.evaluators.targets import (
     checked_targets,
     sequence_of,
 )
-from crucible_worker.metrics.scores import Reduce
-from crucible_worker.metrics.token_accuracy import TOKEN_ACCURACY_KEYS, TokenHits, token_accuracy
+from crucible_worker.metrics.scores import TOKEN_ACCURACY_KEYS, Reduce, TokenHits, token_accuracy
 from crucible_worker.rendering import RendererName, render_supervised
 from crucible_worker.rendering.whole import is_whole, render_whole
 from crucible_worker.rendering.windows import windows_of

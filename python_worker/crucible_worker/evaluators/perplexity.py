@@ -22,7 +22,7 @@ from crucible_worker.evaluators.nll import NLL, Client, Likelihoods, mean_of
 from crucible_worker.evaluators.reducing import ReduceMean, keys_by
 from crucible_worker.evaluators.targets import ROLLING, TrainOnOption, Windows
 from crucible_worker.metrics.scores import Reduce
-from crucible_worker.metrics.sums import exact_sum
+from crucible_worker.metrics.sequences import exact_sum
 from crucible_worker.rendering import RendererName, check_input
 from crucible_worker.rendering.prompted import Prompted
 from crucible_worker.rendering.prompts import measured_text, require_tokenizer

@@ -26,9 +26,8 @@ from crucible_worker.evaluators.nll import Client, Likelihoods
 from crucible_worker.evaluators.pairs import CHOSEN, REJECTED, pair_of
 from crucible_worker.evaluators.targets import TrainOnOption
 from crucible_worker.grading.judge.options import worker_model_of
-from crucible_worker.metrics.accuracy import ACCURACY_KEYS, accuracy
 from crucible_worker.metrics.preference import dpo_margins, dpo_metrics
-from crucible_worker.metrics.scores import Reduce, reduced, scores_by_sample
+from crucible_worker.metrics.scores import ACCURACY_KEYS, Reduce, accuracy, reduced, scores_by_sample
 from crucible_worker.rendering import RendererName, check_input, check_weights, render_supervised
 
 __all__ = ["REFERENCE", "Preference"]

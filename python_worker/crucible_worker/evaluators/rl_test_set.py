@@ -33,7 +33,7 @@ from crucible_worker.evaluators.environments.records import (
     without_uncounted,
 )
 from crucible_worker.evaluators.graded import check_question, grader_for
-from crucible_worker.metrics.trajectory_totals import TrajectoryTotals
+from crucible_worker.metrics.trajectory import TrajectoryTotals
 from crucible_worker.rendering import check_input
 from crucible_worker.rendering.asking import resolved
 from crucible_worker.rendering.prompted import stops_of

@@ -29,7 +29,7 @@ from crucible_bridge.errors import InvalidField
 from crucible_bridge.events import Event
 from crucible_bridge.types import Grade, MathGrades
 from crucible_bridge.v1 import grading_pb2 as pb
-from crucible_worker.children.bounds import lower_priority
+from crucible_worker.children.lifetime import lower_priority
 from crucible_worker.engine.usage import Charge
 from crucible_worker.events.run_events import grading_complete
 from crucible_worker.grading.code.bubblewrap import none_wanted

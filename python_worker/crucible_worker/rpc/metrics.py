@@ -48,7 +48,7 @@ from crucible_worker.metrics.nll import mean_nll
 from crucible_worker.metrics.pass_at_k import most_draws, pass_at_k
 from crucible_worker.metrics.preference import dpo_metrics
 from crucible_worker.metrics.sampling_client import sampling_client_metrics
-from crucible_worker.metrics.sums import count_values
+from crucible_worker.metrics.sequences import count_values
 from crucible_worker.metrics.trajectory import trajectory_metrics
 from crucible_worker.rpc import registration
 from crucible_worker.rpc.methods import Context

@@ -105,7 +105,7 @@ def fixed_limits() -> Mapping[str, float]:
     from crucible_worker.grading.math.lexer import MAX_CHARS
     from crucible_worker.grading.math.numerals import MAX_DIGITS
     from crucible_worker.metrics.classification import MAX_LABEL_CHARS, MAX_LABELS
-    from crucible_worker.metrics.trajectory_checks import MAX_KEYS, MAX_NAME_CHARS
+    from crucible_worker.metrics.trajectory import MAX_KEYS, MAX_NAME_CHARS
     from crucible_worker.rendering.templates import MAX_PROMPT_CHARS
 
     return {

@@ -33,7 +33,7 @@ from crucible_bridge.reasons import Reason
 from crucible_worker.backends.local.checkpoint import Checkpoint
 from crucible_worker.backends.local.paths import adapter_files, model_files
 from crucible_worker.backends.local.safetensors_header import Tensor, read_header
-from crucible_worker.children.bounds import lower_priority
+from crucible_worker.children.lifetime import lower_priority
 from crucible_worker.util.fingerprints import FULL, TENSORS
 
 __all__ = ["CheckpointIdentity", "Fingerprints", "changed", "key_of_files"]

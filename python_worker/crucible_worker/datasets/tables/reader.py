@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 from crucible_bridge.errors import InvalidField, PermissionDenied
 from crucible_bridge.reasons import Reason
-from crucible_worker.children.bounds import limit
+from crucible_worker.children.lifetime import limit
 from crucible_worker.datasets.jsonl import MAX_LINE_BYTES, MalformedLine, object_of_pairs
 from crucible_worker.datasets.row_process import Fault, answer
 from crucible_worker.datasets.tables.loading import FIELD

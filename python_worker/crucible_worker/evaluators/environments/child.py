@@ -13,10 +13,9 @@ import structlog
 from crucible_bridge.errors import BackendError, BridgeError
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Sample
-from crucible_worker.children.channel import Channel
 from crucible_worker.children.forks import Fork
 from crucible_worker.children.messages import error_to_map, unpack_foreign
-from crucible_worker.children.process import ending_of
+from crucible_worker.children.process import Channel, ending_of
 from crucible_worker.evaluators.answering import Answer
 from crucible_worker.evaluators.base import Outcome
 from crucible_worker.evaluators.environments import wire

@@ -21,7 +21,7 @@ from crucible_worker.evaluators.answering import Answer, Answering
 from crucible_worker.evaluators.environments.base import Action, Env, Nothing, Rollout, Turn
 from crucible_worker.evaluators.environments.budgets import Budget
 from crucible_worker.evaluators.environments.threaded_loop import ForeignFailure
-from crucible_worker.metrics.trajectory_checks import BUILT_IN_KEYS
+from crucible_worker.metrics.trajectory import BUILT_IN_KEYS
 from crucible_worker.util.entry_points import told
 
 __all__ = [

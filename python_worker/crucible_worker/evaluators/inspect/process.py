@@ -15,9 +15,8 @@ from typing import Any
 
 from crucible_bridge.errors import BackendError
 from crucible_bridge.reasons import Reason
-from crucible_worker.children.channel import Channel
 from crucible_worker.children.frames import TooLong
-from crucible_worker.children.process import Process, ending_of
+from crucible_worker.children.process import Channel, Process, ending_of
 from crucible_worker.evaluators.inspect.folders import hold, remove_abandoned
 from crucible_worker.evaluators.inspect.frames import MAX_FRAME_BYTES, pack, unpack
 from crucible_worker.evaluators.variables import passed_variables

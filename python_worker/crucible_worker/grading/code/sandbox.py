@@ -13,7 +13,7 @@ import socket
 from collections.abc import Sequence
 from typing import Any, Self
 
-from crucible_worker.children.channel import Channel as Frames
+from crucible_worker.children.process import Channel as Frames
 from crucible_worker.children.process import Process
 from crucible_worker.grading.code.bubblewrap import Isolation, advice, no_sandbox, sources
 from crucible_worker.grading.code.inside.frames import MAX_ORDER_BYTES, READY, pack

@@ -13,9 +13,8 @@ from typing import Any
 
 from crucible_bridge.errors import BridgeError, Unavailable
 from crucible_bridge.reasons import Reason
-from crucible_worker.children.channel import Channel, Questions
 from crucible_worker.children.messages import error_from_map, pack, unpack
-from crucible_worker.children.process import Process, ending_of
+from crucible_worker.children.process import Channel, Process, Questions, ending_of
 from crucible_worker.grading.fanout.address import ray_variables
 
 __all__ = ["START_SECONDS", "ClusterConnection", "ClusterLost"]

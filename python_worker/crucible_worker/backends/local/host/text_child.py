@@ -15,8 +15,8 @@ from crucible_bridge.errors import BackendError, BridgeError
 from crucible_bridge.reasons import Reason
 from crucible_worker.backends.local.bounds import HostBounds
 from crucible_worker.backends.local.host.texts import Texts
-from crucible_worker.children.bounds import limit_growth
 from crucible_worker.children.frames import receive
+from crucible_worker.children.lifetime import limit_growth
 from crucible_worker.children.messages import error_to_map, pack, unpack
 from crucible_worker.rendering import tinker_cookbook
 

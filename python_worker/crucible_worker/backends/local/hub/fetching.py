@@ -11,7 +11,7 @@ from crucible_bridge.reasons import Reason
 from crucible_bridge.types import HubModel
 from crucible_worker.backends.local.hub.cache import FIELD
 from crucible_worker.children.messages import error_from_map
-from crucible_worker.children.once import Unanswered, ask_once
+from crucible_worker.children.process import Unanswered, ask_once
 
 __all__ = ["AT_ONCE", "fetch"]
 

@@ -10,8 +10,8 @@ import sys
 
 from crucible_worker.backends.local.bounds import HostBounds
 from crucible_worker.backends.local.host.replies import Replies
-from crucible_worker.children.entry import begin
 from crucible_worker.children.frames import receive
+from crucible_worker.children.lifetime import begin
 from crucible_worker.children.messages import unpack
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 
-from crucible_worker.children.entry import begin
+from crucible_worker.children.lifetime import begin
 
 
 def main() -> None:

@@ -12,9 +12,9 @@ from typing import Any, NoReturn
 
 from crucible_bridge.errors import BridgeError, InvalidField
 from crucible_bridge.reasons import Reason
-from crucible_worker.children.channel import Channel, Questions
 from crucible_worker.children.frames import TooLong
 from crucible_worker.children.messages import error_from_map, error_to_map
+from crucible_worker.children.process import Channel, Questions
 from crucible_worker.evaluators.answering import Answer
 from crucible_worker.evaluators.environments import entry_points, group, wire
 from crucible_worker.evaluators.environments.base import EnvironmentType, GroupBuilder

@@ -13,9 +13,8 @@ import sys
 from typing import Any, NoReturn
 
 from crucible_bridge.errors import BridgeError
-from crucible_worker.children.bounds import lower_priority, set_oom_score
 from crucible_worker.children.fork_server import ForkServer, refuse
-from crucible_worker.children.lifetime import outlive
+from crucible_worker.children.lifetime import lower_priority, outlive, set_oom_score
 from crucible_worker.children.messages import error_to_map
 from crucible_worker.evaluators.environments import entry_points, wire
 from crucible_worker.evaluators.environments.host import child
