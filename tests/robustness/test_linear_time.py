@@ -503,7 +503,7 @@ ROWS |= {
 }
 
 if importlib.util.find_spec("tinker") is not None:
-    from crucible_worker.backends.tinker.failures import told
+    from crucible_worker.backends.tinker.client import told
 
     ROWS |= {
         "tinker: what is like keys": Row(

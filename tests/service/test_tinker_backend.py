@@ -9,7 +9,7 @@ from crucible_bridge.errors import BackendError, Code, FailedPrecondition, Inval
 from crucible_bridge.types import ChatMessage, Datum, ModelInput, SamplingParams, TinkerModel
 from crucible_worker.backends.base import MAX_TEXT_BYTES
 from crucible_worker.backends.tinker.backend import TinkerBackend
-from crucible_worker.backends.tinker.requests import MAX_SEED, MAX_TOKEN
+from crucible_worker.backends.tinker.model import MAX_SEED, MAX_TOKEN
 from tests import needs
 from tests.service.tinker_kit import (
     EOS,

@@ -24,8 +24,7 @@ from crucible_bridge.types import (
     RenderSampleResponse,
     Sample,
 )
-from crucible_worker.backends.base import ANSWERING, Capability, Model, Tokenizer, too_long
-from crucible_worker.backends.wrapping import WrappedModel
+from crucible_worker.backends.base import ANSWERING, Capability, Model, Tokenizer, WrappedModel, too_long
 from crucible_worker.datasets.loading import MalformedSample
 from crucible_worker.engine.preparation import Plan, Preparer
 from crucible_worker.engine.renderings import resolve

@@ -20,7 +20,7 @@ from crucible_bridge.problems import at_field
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Goal, Metrics, ModelRef, Problem, Sample, SampleResult, Verdict
 from crucible_worker.backends.base import Model
-from crucible_worker.backends.concurrently import concurrently
+from crucible_worker.backends.continuations import concurrently
 from crucible_worker.evaluators.base import Outcome, SampleContext
 from crucible_worker.evaluators.nll import Client, Likelihoods
 from crucible_worker.evaluators.pairs import CHOSEN, REJECTED, pair_of

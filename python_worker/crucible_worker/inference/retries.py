@@ -17,10 +17,9 @@ import numpy as np
 from crucible_bridge.errors import BackendError, BridgeError, Cancelled
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ChatMessage, Conversation, ModelInput, SampledSequence
-from crucible_worker.backends.base import Capability, Model, Reading, Rendered, Tokenizer
+from crucible_worker.backends.base import Capability, Model, Reading, Rendered, Tokenizer, WrappedModel
 from crucible_worker.backends.distributions import Measured, impossible, refuse_impossible
 from crucible_worker.backends.metering import Meter
-from crucible_worker.backends.wrapping import WrappedModel
 from crucible_worker.inference.outages import ModelOutages
 from crucible_worker.inference.transcripts import CallListener, Transcript
 

@@ -36,7 +36,7 @@ from crucible_bridge.types import (
 )
 from crucible_bridge.v1 import metrics_pb2 as pb
 from crucible_worker.backends.base import Backend
-from crucible_worker.backends.concurrently import concurrently
+from crucible_worker.backends.continuations import concurrently
 from crucible_worker.engine.usage import Charge
 from crucible_worker.events.run_events import metrics_computed
 from crucible_worker.inference.logprobs import model_logprobs

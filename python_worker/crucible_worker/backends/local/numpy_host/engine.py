@@ -1,11 +1,14 @@
-"""The embedded models of the host, and the thread that computes them."""
+"""The embedded models of the host with their tokenizer, and the thread that computes them."""
 
 from __future__ import annotations
 
+import json
 import logging
+import re
+import secrets
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +17,123 @@ import numpy as np
 from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition, InternalError
 from crucible_bridge.reasons import Reason
 from crucible_worker.backends.distributions import NO_TOKEN
-from crucible_worker.backends.local.arrays import floats_to_bytes, tokens_from_bytes, tokens_to_bytes
-from crucible_worker.backends.local.numpy_host.characters import Characters
 from crucible_worker.backends.local.numpy_host.network import Network
-from crucible_worker.backends.local.numpy_host.sampling import generate, likeliest, normalized
+from crucible_worker.backends.local.protocol import floats_to_bytes, tokens_from_bytes, tokens_to_bytes
 
-__all__ = ["NumpyEngine"]
+__all__ = ["Characters", "NumpyEngine", "generate", "likeliest", "normalized"]
+
+# The tokenizer of an embedded model: a token is a character, or a special token by its name.
+
+
+class Characters:
+    """Text to tokens and back, as tokenizer.json describes it."""
+
+    def __init__(self, directory: Path) -> None:
+        """Read the tokenizer of a checkpoint that ships with the worker."""
+        read: dict[str, Any] = json.loads((directory / "tokenizer.json").read_bytes())
+        self._vocabulary: dict[str, int] = read["model"]["vocab"]
+        self._unknown = self._vocabulary[read["model"]["unk_token"]]
+        self._special = {token["content"]: token["id"] for token in read["added_tokens"]}
+        self._texts = {token: text for text, token in self._vocabulary.items()}
+        self._pieces = re.compile("|".join([*map(re.escape, self._special), "."]), re.DOTALL)
+        self.end: int = self._vocabulary[json.loads((directory / "tokenizer_config.json").read_bytes())["eos_token"]]
+        """The end-of-sequence token."""
+
+    def encode(self, text: str, *, named: bool) -> list[int]:
+        """Tokens of a text; the name of a special token is this token if `named`, and text otherwise."""
+        pieces = self._pieces.findall(text) if named else text
+        return [self._vocabulary.get(piece, self._unknown) for piece in pieces]
+
+    def decode(self, tokens: Iterable[int], *, special: bool) -> str:
+        """The text of tokens, with the special ones if `special`."""
+        hidden = () if special else self._special.values()
+        return "".join(self._texts.get(token, "") for token in tokens if token not in hidden)
+
+    def special_among(self, texts: Sequence[str]) -> frozenset[int]:
+        """The special tokens that these texts name."""
+        return frozenset(self._special[text] for text in texts if text in self._special)
+
+
+def normalized(logits: np.ndarray) -> np.ndarray:
+    """Log-probabilities of logits along the last axis, float64."""
+    shifted = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
+    return shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+
+
+def likeliest(logprobs: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """The likeliest tokens along the last axis, and their log-probabilities; among equal ones the lowest ids first."""
+    tokens = np.argsort(-logprobs, axis=-1, kind="stable")[..., :count]
+    return tokens, np.take_along_axis(logprobs, tokens, axis=-1)
+
+
+# A sample is generated token by token as in `host.sampling`: the same random numbers choose the same tokens.
+
+
+def generate(
+    network: Network, characters: Characters, prompt: np.ndarray, asked: dict[str, Any], index: int
+) -> dict[str, Any]:
+    """One of several samples of a prompt.
+
+    Args:
+        network: computes.
+        characters: of the model.
+        prompt: shape (n,), int64, n at least 1.
+        asked: the request of the worker: max_tokens, temperature, top_p, top_k, seed, stop, top.
+        index: of the sample; it draws from (seed, index).
+
+    Returns:
+        As `host.sampling` returns it.
+    """
+    random = np.random.default_rng([secrets.randbits(128) if asked["seed"] is None else asked["seed"], index])
+    stop: list[str] = asked["stop"]
+    stop_tokens = network.stop_tokens | characters.special_among(stop)
+    read = prompt
+    tokens: list[int] = []
+    logprobs: list[float] = []
+    tops: list[tuple[np.ndarray, np.ndarray]] = []
+    text, reason = "", "length"
+    while len(tokens) < asked["max_tokens"]:
+        logits = network.logits(read)[-1]
+        token = _drawn(logits, asked, random) if asked["temperature"] > 0 else int(logits.argmax())
+        tokens.append(token)
+        distribution = normalized(logits)
+        logprobs.append(float(distribution[token]))
+        if asked["top"]:
+            tops.append(likeliest(distribution, asked["top"]))
+        text = characters.decode(tokens, special=False)
+        if token in stop_tokens or any(each in text for each in stop):
+            reason = "stop"
+            break
+        read = np.append(read, token)
+    cuts = [cut for each in stop if (cut := text.find(each)) >= 0]
+    return {
+        "text": text[: min(cuts, default=None)],
+        "tokens": tokens,
+        "logprobs": logprobs,
+        "stop_reason": reason,
+        "top_tokens": tokens_to_bytes(np.array([tokens for tokens, _ in tops], np.int64)),
+        "top_logprobs": floats_to_bytes(np.array([values for _, values in tops], np.float64)),
+    }
+
+
+def _drawn(logits: np.ndarray, asked: dict[str, Any], random: np.random.Generator) -> int:
+    """A token drawn after temperature, top_k and top_p, in this order."""
+    # The maximum is subtracted first, so that small temperatures cannot overflow.
+    scaled = (logits - logits.max()).astype(np.float64) / asked["temperature"]
+    top_k, top_p = asked["top_k"], asked["top_p"]
+    order = np.arange(scaled.size)
+    if top_p < 1 or (top_k is not None and top_k < scaled.size):
+        order = np.argsort(-scaled, kind="stable")[:top_k]
+    weights = np.exp(scaled[order])
+    probabilities = weights / weights.sum()
+    if top_p < 1:
+        before = probabilities.cumsum() - probabilities
+        probabilities = probabilities * (before < top_p)
+    cumulative = probabilities.cumsum()
+    found = int(np.searchsorted(cumulative, cumulative[-1] * random.random(), side="right"))
+    # Rounding can put the point on the total; then the last token with any mass is chosen.
+    return int(order[min(found, int(probabilities.nonzero()[0][-1]))])
+
 
 _log = logging.getLogger(__name__)
 
@@ -90,7 +204,7 @@ class _OpenNumpyModel:
         return normalized(self.network.logits(tokens))[np.arange(targets.size), targets]
 
     def _distributions(self, message: dict[str, Any]) -> dict[str, Any]:
-        """As `host.distributions` returns them."""
+        """As `host.scoring` returns them."""
         own = tokens_from_bytes(message["own"])
         targets = tokens_from_bytes(message["targets"]).reshape(own.size, -1)
         distribution = normalized(self.network.logits(tokens_from_bytes(message["tokens"]))[-own.size :])
