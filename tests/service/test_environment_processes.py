@@ -24,7 +24,7 @@ from crucible_bridge.types import (
     SamplingParams,
     Verdict,
 )
-from crucible_worker.evaluators.environments import child, group, starting, wire
+from crucible_worker.evaluators.environments import group, processes, wire
 from crucible_worker.evaluators.environments import processes as processes_module
 from crucible_worker.evaluators.environments.entry_points import GROUP
 from crucible_worker.evaluators.environments.group import FailurePolicy, Strategy
@@ -67,8 +67,8 @@ def act(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Act:
     installed = tmp_path / "installed"
     lay_out(installed, "users_acting", SOURCE, GROUP, {"acting": "users_acting:ACTING"})
     install(monkeypatch, installed)
-    monkeypatch.setattr(child, "CLEANUP_SECONDS", 0.1)
-    monkeypatch.setattr(child, "SETTLE_SECONDS", 0.1)
+    monkeypatch.setattr(processes, "CLEANUP_SECONDS", 0.1)
+    monkeypatch.setattr(processes, "SETTLE_SECONDS", 0.1)
 
     def specify(**options: Any) -> EvaluatorSpec:
         return EvaluatorSpec(
@@ -101,8 +101,8 @@ def _sockets() -> set[str]:
     return {name for name in found if name.startswith("socket:")}
 
 
-def _order(what: str, options: dict[str, Any]) -> child.GroupOrder:
-    return child.GroupOrder(
+def _order(what: str, options: dict[str, Any]) -> processes.GroupOrder:
+    return processes.GroupOrder(
         sample=Sample(id="s", input=what),
         options=options,
         size=3,
@@ -348,7 +348,7 @@ async def test_what_cannot_be_loaded_is_tried_once(act: Act, monkeypatch: pytest
 
     def counted(*arguments: Any) -> Any:
         tried.append(arguments)
-        return starting.start(*arguments)
+        return processes.start(*arguments)
 
     monkeypatch.setattr(processes_module, "start", counted)
     monkeypatch.setenv("LANG", "broken")

@@ -24,7 +24,7 @@ from crucible_bridge.types import (
 from crucible_worker.cli.refusals import refusing
 from crucible_worker.cli.requests import EvaluateOptions, evaluations_to_run
 from crucible_worker.config import Settings
-from crucible_worker.evaluators.parts import EvaluatorParts
+from crucible_worker.evaluators.registry import EvaluatorParts
 
 __all__ = ["PLACEHOLDER", "FollowOptions", "refusing_follow", "request_of"]
 

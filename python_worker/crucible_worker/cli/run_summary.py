@@ -22,8 +22,7 @@ from crucible_worker.cli.options import EXIT_FAILED, EXIT_USAGE
 from crucible_worker.cli.report import written
 from crucible_worker.cli.running import EvaluationRun, NotRun
 from crucible_worker.cli.tables import evaluation_as_data, write_table
-from crucible_worker.evaluators.parts import EvaluatorParts
-from crucible_worker.evaluators.registry import info_if_known
+from crucible_worker.evaluators.registry import EvaluatorParts, info_if_known
 from crucible_worker.journal.records import Joint
 from crucible_worker.reports.facts import adjustments_text, another_model
 from crucible_worker.reports.further_models import named_with_role

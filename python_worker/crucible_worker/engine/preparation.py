@@ -53,7 +53,7 @@ from crucible_worker.evaluators.base import (
     takes_models,
     wants_answers,
 )
-from crucible_worker.evaluators.parts import EvaluatorParts
+from crucible_worker.evaluators.registry import EvaluatorParts
 from crucible_worker.grading.judge.options import worker_model_of
 from crucible_worker.grading.options import load_checker, may_be_refused
 from crucible_worker.grading.pool import GradingPool

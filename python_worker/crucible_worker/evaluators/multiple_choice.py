@@ -32,8 +32,7 @@ from crucible_worker.backends.continuations import (
 )
 from crucible_worker.evaluators.base import Outcome, SampleContext
 from crucible_worker.evaluators.declared import BaseEvaluator
-from crucible_worker.evaluators.measured_tokens import Intermediates, choice_group
-from crucible_worker.evaluators.reducing import ReduceAdded, keys_by, reduced_or
+from crucible_worker.evaluators.measured_tokens import Intermediates, ReduceAdded, choice_group, keys_by, reduced_or
 from crucible_worker.grading.excerpt import shown
 from crucible_worker.metrics.classification import ChoiceLikelihood, Measure, likeliest, right_probability, right_share
 from crucible_worker.metrics.scores import ACCURACY_KEYS, Reduce, accuracy

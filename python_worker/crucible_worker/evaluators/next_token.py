@@ -31,14 +31,17 @@ from crucible_worker.backends.base import (
 from crucible_worker.evaluators.base import Outcome, SampleContext
 from crucible_worker.evaluators.cleaning import Cleaning, CleaningSteps, Uncleanable
 from crucible_worker.evaluators.declared import BaseEvaluator
-from crucible_worker.evaluators.measured_tokens import Intermediates, measured_group
-from crucible_worker.evaluators.reducing import ReduceAdded, keys_by, reduced_or
-from crucible_worker.evaluators.targets import (
+from crucible_worker.evaluators.measured_tokens import (
     ROLLING,
+    Intermediates,
+    ReduceAdded,
     TrainOnOption,
     Windows,
     check_measured,
     checked_targets,
+    keys_by,
+    measured_group,
+    reduced_or,
     sequence_of,
 )
 from crucible_worker.metrics.scores import TOKEN_ACCURACY_KEYS, Reduce, TokenHits, token_accuracy

@@ -13,7 +13,7 @@ from crucible_bridge.problems import at_field
 from crucible_bridge.types import Conversation, ModelRef, PreferencePair, Sample, Usage
 from crucible_worker.backends.base import Backend
 from crucible_worker.evaluators.nll import NLL
-from crucible_worker.evaluators.pairs import parted
+from crucible_worker.evaluators.preference import parted
 from crucible_worker.inference.logprobs import ask_each
 from crucible_worker.inference.retries import RetryingModel
 

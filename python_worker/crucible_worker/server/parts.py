@@ -34,10 +34,10 @@ from crucible_worker.engine.preparation import Sources
 from crucible_worker.engine.prompting import TEMPLATE_MODULE
 from crucible_worker.evaluations import Evaluations
 from crucible_worker.evaluators import registry
-from crucible_worker.evaluators.environments.described import Environments
-from crucible_worker.evaluators.guarded import GuardedType
+from crucible_worker.evaluators.environments.processes import Environments
 from crucible_worker.evaluators.inspect.allowed import InspectAllowlist
-from crucible_worker.evaluators.parts import EvaluatorParts
+from crucible_worker.evaluators.installed import GuardedType
+from crucible_worker.evaluators.registry import EvaluatorParts
 from crucible_worker.grading.base import GraderType
 from crucible_worker.grading.code.sandbox_slots import SandboxSlots
 from crucible_worker.grading.fanout.fanout import Fanout

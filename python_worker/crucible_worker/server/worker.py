@@ -97,7 +97,7 @@ def fixed_limits() -> Mapping[str, float]:
     from crucible_worker.engine.specification import MAX_OPTIONS_BYTES
     from crucible_worker.evaluators.environments.group import MAX_GROUP_SIZE
     from crucible_worker.evaluators.environments.options import MAX_TURNS_OF_A_ROLLOUT
-    from crucible_worker.evaluators.inspect.logs import MAX_LOG_BYTES, MAX_LOGS_BYTES
+    from crucible_worker.evaluators.inspect.files import MAX_LOG_BYTES, MAX_LOGS_BYTES
     from crucible_worker.grading.code.grader import MAX_TESTS
     from crucible_worker.grading.json_schema import MAX_SCHEMA_BYTES
     from crucible_worker.grading.judge.asking import MAX_JUDGED_CHARS

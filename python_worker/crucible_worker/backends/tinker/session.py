@@ -1,4 +1,4 @@
-"""The session at one service that its models share: made once for all callers, with bounds on concurrency and stalls."""
+"""The session at one service that its models share: made once, with bounds on concurrency and on stalls."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from crucible_bridge.types import RubricCriterion, RubricItem, SamplingParams
-from crucible_worker.evaluators.judging import judgement
-from crucible_worker.evaluators.judging import question as comparison_question
+from crucible_worker.evaluators.comparison import judgement
+from crucible_worker.evaluators.comparison import question as comparison_question
 from crucible_worker.grading.judge import fence as fences
 from crucible_worker.grading.judge.asking import Judge, Rubric
 from crucible_worker.grading.judge.fence import Fence, digest_mark

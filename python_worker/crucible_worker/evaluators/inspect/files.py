@@ -1,4 +1,6 @@
-"""Inspect logs that outlast their tasks: `.eval` files in the evaluation's folder, of limited size, named in results.
+"""Files of tasks: temporary folders, and Inspect logs that outlast them, `.eval` files that results name.
+
+The logs are in the evaluation's folder, of limited size.
 
 The content is untrusted: a task may have written anything in place of its log, of any size.
 """
@@ -6,11 +8,14 @@ The content is untrusted: a task may have written anything in place of its log, 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import os
 import re
 import shutil
 import stat
+import tempfile
+import time
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -18,7 +23,52 @@ from pathlib import Path
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
 from crucible_worker.util.private_files import make_private_folder, open_private
 
-__all__ = ["MAX_LOGS_BYTES", "MAX_LOG_BYTES", "LogKeeper"]
+__all__ = ["MAX_LOGS_BYTES", "MAX_LOG_BYTES", "UNHELD_SECONDS", "LogKeeper", "hold", "remove_abandoned"]
+
+# Temporary folders of tasks, each locked by a lock that the kernel releases when the worker dies.
+#
+# Only a later worker removes the folder of a worker that was killed: before it creates its own folder, it removes those
+# that are no longer locked. The lock shows this even if workers do not see each other's processes, as in containers.
+
+UNHELD_SECONDS = 60.0
+"""An unlocked folder younger than this is left alone: another worker may be about to lock it."""
+
+_PREFIX = "crucible-inspect-"
+
+
+@contextlib.contextmanager
+def hold() -> Iterator[Path]:
+    """A new folder of this worker only; the caller decides what happens to it at the end."""
+    folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+    held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        # On a file system without locks nothing is removed, as no worker can lock anything there.
+        with contextlib.suppress(OSError):
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield folder
+    finally:
+        os.close(held)
+
+
+def remove_abandoned() -> None:
+    """Remove the folders of this user's workers that have died; a folder that cannot be removed stays."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*"):
+        # No link is followed: every user can create one in a directory for temporary files.
+        with contextlib.suppress(OSError):
+            found = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            try:
+                if _is_old(os.fstat(found)):
+                    fcntl.flock(found, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(folder, ignore_errors=True)
+            finally:
+                os.close(found)
+
+
+def _is_old(status: os.stat_result) -> bool:
+    """Whether it is this user's own, and no worker is about to lock it."""
+    own = status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) == stat.S_IRWXU
+    return own and time.time() - status.st_mtime > UNHELD_SECONDS
+
 
 MAX_LOG_BYTES = 256 * 1024 * 1024
 """Bytes of one log; a larger one is not kept."""
