@@ -25,7 +25,7 @@ from crucible_bridge.types import (
     Verdict,
 )
 from crucible_worker.engine import waits
-from crucible_worker.inference import outages
+from crucible_worker.inference import retries
 from crucible_worker.testing import ScriptedModel, run_worker
 from crucible_worker.util.limits import WorkerLimits
 from tests import needs
@@ -41,8 +41,8 @@ BUSY = refusal(503)
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that is away is asked often."""
-    monkeypatch.setattr(outages, "FIRST_WAIT_SECONDS", 0.05)
-    monkeypatch.setattr(outages, "MAX_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(retries, "FIRST_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(retries, "MAX_WAIT_SECONDS", 0.05)
 
 
 class Away(ScriptedServer):

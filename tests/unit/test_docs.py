@@ -32,7 +32,7 @@ from crucible_worker.evaluators.registry import EVALUATORS
 from crucible_worker.events import run_events
 from crucible_worker.grading.registry import GRADERS
 from crucible_worker.journal.follows import CheckpointRow, CheckpointState
-from crucible_worker.journal.patient_plans import PatientPlan, PatientStep
+from crucible_worker.journal.plans import PatientPlan, PatientStep
 from crucible_worker.journal.queries import EvaluationRow
 from crucible_worker.journal.records import request_to_record
 from crucible_worker.planning.follow import events as checkpoint_events

@@ -51,9 +51,9 @@ from crucible_worker.evaluators.base import Evaluator
 from crucible_worker.history.reaper import Reaper
 from crucible_worker.history.rules import refuse_other_rules
 from crucible_worker.journal import Journal, JournalUnavailable, Transaction
-from crucible_worker.journal.log_once import LogOnce
 from crucible_worker.journal.queries import EvaluationRow, Reads, find
 from crucible_worker.journal.records import request_from_record
+from crucible_worker.journal.unavailable import LogOnce
 from crucible_worker.util.fingerprints import model_part, same
 from crucible_worker.util.limits import WorkerLimits
 from crucible_worker.util.turns import FewAtOnce

@@ -12,8 +12,7 @@ from crucible_worker.backends.base import Capability, Model
 from crucible_worker.engine.bounds import SampleTimeout
 from crucible_worker.engine.preparation import Plan, option_path
 from crucible_worker.evaluators.base import HasAuxiliaryModels, measures_likelihoods
-from crucible_worker.inference.outages import service_of
-from crucible_worker.inference.retries import RetryingModel, RetryPolicy, gated_models
+from crucible_worker.inference.retries import RetryingModel, RetryPolicy, gated_models, service_of
 from crucible_worker.inference.transcripts import Transcript
 
 __all__ = ["Unloaded", "auxiliary_models_of", "load_auxiliary_models", "name_of"]

@@ -50,10 +50,9 @@ from crucible_worker.engine.throttle import Throttle
 from crucible_worker.engine.usage import Spent
 from crucible_worker.engine.weights import confirm_weights, full_fingerprint
 from crucible_worker.history import lifecycle
-from crucible_worker.inference.outages import ModelOutages, Outage, gone
-from crucible_worker.inference.retries import RetryPolicy
+from crucible_worker.inference.retries import ModelOutages, Outage, RetryPolicy, gone
 from crucible_worker.journal import Journal, JournalUnavailable, Transaction
-from crucible_worker.journal.fenced import FencedJournal
+from crucible_worker.journal.journal import FencedJournal
 from crucible_worker.journal.queries import EvaluationRow, runs_before, spent_before
 from crucible_worker.util.background import retrieve_error
 from crucible_worker.util.fingerprints import is_full

@@ -32,7 +32,7 @@ from crucible_worker.engine.specification import metric_key
 from crucible_worker.engine.usage import Spent
 from crucible_worker.evaluators.answering import TRUNCATED_REASONING
 from crucible_worker.evaluators.base import Evaluator
-from crucible_worker.journal.fenced import FencedJournal
+from crucible_worker.journal.journal import FencedJournal
 from crucible_worker.journal.queries import EvaluationRow, Reads, results_of
 from crucible_worker.journal.records import evaluator_result_from_record
 from crucible_worker.util.background import retrieve_error

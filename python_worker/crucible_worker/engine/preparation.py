@@ -37,8 +37,7 @@ from crucible_bridge.types import (
 )
 from crucible_worker.backends.base import Backend, Model, Reading
 from crucible_worker.backends.orchestrator import Caller
-from crucible_worker.datasets.cache import DatasetCache
-from crucible_worker.datasets.loading import LoadedDataset, MalformedSample, load
+from crucible_worker.datasets.loading import DatasetCache, LoadedDataset, MalformedSample, load
 from crucible_worker.engine.claims import Contents
 from crucible_worker.engine.prompting import Prompter, prompter_of, refuse_further_parts
 from crucible_worker.engine.specification import PlacedKeys, fingerprint, refuse_equal_keys, refuse_large_options

@@ -59,7 +59,7 @@ from crucible_worker.inference.retries import RetryingModel, RetryPolicy, sample
 from crucible_worker.inference.transcripts import Transcript
 from crucible_worker.journal import Journal
 from crucible_worker.journal.contents import bounded_said, kernel_of, said_bytes, turns_bytes
-from crucible_worker.journal.fenced import FencedJournal
+from crucible_worker.journal.journal import FencedJournal
 from crucible_worker.journal.queries import EvaluationRow
 from crucible_worker.journal.records import SampleKey
 from crucible_worker.util.error_reporter import ErrorReporter, shortage, with_id

@@ -14,7 +14,7 @@ from crucible_worker.engine.sample_runner import SampleRunner
 from crucible_worker.engine.throttle import Throttle
 from crucible_worker.engine.usage import Spent
 from crucible_worker.journal import JournalUnavailable
-from crucible_worker.journal.fenced import FencedJournal
+from crucible_worker.journal.journal import FencedJournal
 from crucible_worker.journal.queries import EvaluationRow
 from crucible_worker.journal.records import SampleKey
 

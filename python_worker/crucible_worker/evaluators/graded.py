@@ -1,4 +1,4 @@
-"""What evaluators with an option `grader` or `judge` share: the option, how an answer is judged, how a grade is used."""
+"""What evaluators with an option `grader` or `judge` share: the option, how answers are judged, how a grade is used."""
 
 from __future__ import annotations
 

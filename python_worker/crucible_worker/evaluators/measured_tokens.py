@@ -1,6 +1,8 @@
 """What evaluators share that measure given tokens: which tokens, and the options `intermediates` and `reduce`.
 
-`intermediates` returns the measured tokens in the form for training. A sample becomes a group as of `rollout`: the measured tokens are the action after all tokens before them, though
+`intermediates` returns the measured tokens in the form for training.
+
+A sample becomes a group as of `rollout`: the measured tokens are the action after all tokens before them, though
 nothing was generated. If they have gaps, as with several answers of a conversation, each stretch is a turn.
 """
 

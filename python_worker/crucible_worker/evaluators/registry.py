@@ -1,4 +1,4 @@
-"""Every evaluator of this worker, by kind: built-in ones, and those that users have installed; and what they are given."""
+"""Every evaluator of this worker, by kind: built-in ones, and those of users; and what they get when they are made."""
 
 from __future__ import annotations
 

@@ -39,8 +39,7 @@ from crucible_worker.grading.fanout.graders import ClusterMath, ClusterPlaces, P
 from crucible_worker.grading.math.grader import POLICY_VERSION, MathGrader
 from crucible_worker.grading.pool import no_pool
 from crucible_worker.grading.scorers import scorer_of
-from crucible_worker.inference.model_calls import Backends
-from crucible_worker.inference.rubric_calls import ask_rubric
+from crucible_worker.inference.model_calls import Backends, ask_rubric
 from crucible_worker.rpc import registration
 from crucible_worker.rpc.grading_answers import extracted, extracted_program, finished, judged, noted
 from crucible_worker.rpc.methods import Context

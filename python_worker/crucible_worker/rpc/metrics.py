@@ -39,8 +39,7 @@ from crucible_worker.backends.base import Backend
 from crucible_worker.backends.continuations import concurrently
 from crucible_worker.engine.usage import Charge
 from crucible_worker.events.run_events import metrics_computed
-from crucible_worker.inference.logprobs import model_logprobs
-from crucible_worker.inference.pair_logprobs import PairLogprobs, pair_logprobs
+from crucible_worker.inference.logprobs import PairLogprobs, model_logprobs, pair_logprobs
 from crucible_worker.metrics.classification import classification_metrics
 from crucible_worker.metrics.kl import kl_post_update, kl_sample_train
 from crucible_worker.metrics.kl_penalty import incorporate_kl_penalty

@@ -42,7 +42,7 @@ from crucible_worker.grading.fanout.graders import math_on
 from crucible_worker.grading.math import grader
 from crucible_worker.grading.pool import GradingPool
 from crucible_worker.journal.queries import Head
-from crucible_worker.journal.urls import without_password
+from crucible_worker.journal.store import without_password
 from crucible_worker.planning.follow.follows import Follows
 from crucible_worker.rpc import Calls, Interceptor
 from crucible_worker.rpc.evaluation import EvaluationService

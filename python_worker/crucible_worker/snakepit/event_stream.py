@@ -15,7 +15,7 @@ import structlog
 from crucible_bridge.errors import InternalError
 from crucible_worker.events.own_events import OwnEvents
 from crucible_worker.journal import JournalUnavailable
-from crucible_worker.journal.log_once import LogOnce
+from crucible_worker.journal.unavailable import LogOnce
 from crucible_worker.rpc import Calls
 from crucible_worker.rpc.methods import Context
 from crucible_worker.snakepit.telemetry import NAMES, Steering, telemetry_event

@@ -1,6 +1,8 @@
 """Groups without a process of their own: problems of one turn over any data set, and environments of the caller.
 
-A problem has an answer, its score, and the penalty of its form. The reward is tinker-cookbook's for ProblemEnv, `format_coef * (format - 1) + correct`, from the two metrics of each
+A problem has an answer, its score, and the penalty of its form.
+
+The reward is tinker-cookbook's for ProblemEnv, `format_coef * (format - 1) + correct`, from the two metrics of each
 turn: `correct`, the grader's score, and `format`, 1 for an answer that ended by itself and that the form's grader, if
 there is one, considers right. Further measurements of a grader are further metrics.
 

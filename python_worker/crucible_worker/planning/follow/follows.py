@@ -19,7 +19,7 @@ from crucible_bridge.types import (
 )
 from crucible_worker.journal import JournalUnavailable, OwnershipLost
 from crucible_worker.journal.follows import FollowRow
-from crucible_worker.journal.log_once import LogOnce
+from crucible_worker.journal.unavailable import LogOnce
 from crucible_worker.planning.follow.checkpoints import InvalidNaming, Naming
 from crucible_worker.planning.follow.following import Following
 from crucible_worker.planning.follow.models import takes_adapter
