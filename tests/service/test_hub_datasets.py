@@ -316,9 +316,7 @@ def test_keys_of_the_hub_stay_outside_where_the_hub_is_not_asked(monkeypatch, tm
     """The child that reads the cache has no token, and is told to stay offline."""
     monkeypatch.setenv("HF_TOKEN", "hf_canary")
     told = tmp_path / "told"
-    scripted_reader(
-        monkeypatch, tmp_path, row_process, f"open({str(told)!r}, 'w').write(repr(dict(os.environ)))\nsay(b'.')"
-    )
+    scripted_reader(monkeypatch, tmp_path, f"open({str(told)!r}, 'w').write(repr(dict(os.environ)))\nsay(b'.')")
 
     with pytest.raises(InvalidField, match="holds no sample"):
         read(sums())
@@ -329,7 +327,7 @@ def test_keys_of_the_hub_stay_outside_where_the_hub_is_not_asked(monkeypatch, tm
 
 def test_a_reader_that_dies_is_no_end(monkeypatch, tmp_path):
     """Rows without their end are not taken for all rows."""
-    scripted_reader(monkeypatch, tmp_path, row_process, 'say(b\'r{"input": "a"}\')\nos.kill(os.getpid(), 9)')
+    scripted_reader(monkeypatch, tmp_path, 'say(b\'r{"input": "a"}\')\nos.kill(os.getpid(), 9)')
 
     with pytest.raises(Unavailable) as caught:
         read(sums(columns={"input": "question"}))
@@ -343,7 +341,6 @@ def test_a_reader_that_nobody_waits_for_ends(monkeypatch, tmp_path):
     scripted_reader(
         monkeypatch,
         tmp_path,
-        row_process,
         f"open({str(pid)!r} + '.new', 'w').write(str(os.getpid()))\nos.rename({str(pid)!r} + '.new', {str(pid)!r})\n"
         "import signal\nsignal.pause()",
     )
@@ -360,7 +357,7 @@ def test_a_reader_that_nobody_waits_for_ends(monkeypatch, tmp_path):
 
 def test_without_the_extra_it_says_what_to_install(monkeypatch):
     """Nothing is started."""
-    monkeypatch.setattr(row_process, "_NEEDED", "a_module_that_nobody_has")
+    monkeypatch.setattr(row_process, "_HUB_LIBRARY", "a_module_that_nobody_has")
 
     with pytest.raises(FailedPrecondition, match=r"crucible-bridge\[datasets\]") as caught:
         read(sums())

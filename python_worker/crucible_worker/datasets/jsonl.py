@@ -1,4 +1,4 @@
-"""Files of text, and rows from JSON lines in them: one object a line. `crucible_bridge.types.rows` makes samples of rows.
+"""Text files, and rows from JSON lines: one object a line, UTF-8. `crucible_bridge.types.rows` makes samples of them.
 
     {"input": "2+2=", "target": "4"}
     {"input": [{"role": "user", "content": "2+2?"}], "targets": ["4", "four"], "id": "a", "choices": [], "metadata": {}}

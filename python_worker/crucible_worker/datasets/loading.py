@@ -1,4 +1,4 @@
-"""Data sets: from a source to samples, all checked before anything is evaluated, with their fingerprint, or kept ones."""
+"""Data sets: from a source to samples, all checked before anything is evaluated; their fingerprint; recent ones."""
 
 from __future__ import annotations
 

@@ -34,14 +34,18 @@ from crucible_bridge.types import (
 from crucible_worker.backends.base import Capability
 from crucible_worker.backends.metering import Meter
 from crucible_worker.datasets.loading import MalformedSample
-from crucible_worker.engine.auxiliary_models import Unloaded, auxiliary_models_of, load_auxiliary_models
+from crucible_worker.engine.auxiliary_models import (
+    GatedCaller,
+    Unloaded,
+    auxiliary_models_of,
+    load_auxiliary_models,
+    record_weights,
+)
 from crucible_worker.engine.bounds import SampleTimeout, bound_of_task
-from crucible_worker.engine.caller_parts import GatedCaller
 from crucible_worker.engine.preparation import Plan
 from crucible_worker.engine.recording import FinishedSample, Recorded, Recorder, sample_bytes
 from crucible_worker.engine.renderings import first_joint, of_auto, pinned
 from crucible_worker.engine.usage import judged_usage
-from crucible_worker.engine.weights import record_weights
 from crucible_worker.evaluators.base import (
     Evaluator,
     HasAuxiliaryModels,

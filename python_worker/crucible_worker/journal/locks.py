@@ -1,7 +1,8 @@
 """Which worker runs an evaluation, and which prepares the journal: one at a time, by locks that end with the process.
 
-The kernel releases them. Those of evaluations are byte ranges of one file next to the journal, one byte per evaluation: nothing is created or removed per
-evaluation, so nothing is left over. They belong to the open file description (`F_OFD_SETLK`), not to the process as
+The kernel releases them. Those of evaluations are byte ranges of one file next to the journal, one byte per evaluation:
+nothing is created or removed per evaluation, so nothing is left over.
+They belong to the open file description (`F_OFD_SETLK`), not to the process as
 POSIX locks do, so that two workers in one process exclude each other too. Linux only, as the worker is.
 
 A lock in a file that was removed, moved or replaced excludes no other worker. So each call checks first that the file

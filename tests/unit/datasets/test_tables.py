@@ -314,7 +314,7 @@ def test_a_parquet_file_that_unpacks_to_more_than_memory_holds_is_refused(tmp_pa
 
 
 def _scripted(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str) -> None:
-    scripted_reader(monkeypatch, folder, row_process, script)
+    scripted_reader(monkeypatch, folder, script)
     (folder / "q.csv").write_bytes(b"input\na\n")
 
 
@@ -354,7 +354,7 @@ def test_a_reader_that_nobody_waits_for_ends(tmp_path: Path, monkeypatch: pytest
 
 def test_without_the_extra_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parquet needs it, CSV does not; nothing is started."""
-    monkeypatch.setattr(row_process, "_NEEDED", "a_module_that_nobody_has")
+    monkeypatch.setattr(row_process, "_PARQUET_LIBRARY", "a_module_that_nobody_has")
     (tmp_path / "q.parquet").write_bytes(b"PAR1")
 
     with pytest.raises(FailedPrecondition, match=r"crucible-bridge\[datasets\]") as caught:

@@ -41,8 +41,8 @@ def test_unknown_names_are_not_found(name):
 def test_asking_for_names_imports_nothing_heavy():
     """A worker without extras can say which models ship with it."""
     program = (
-        "import sys; from crucible_worker import embedded; from crucible_worker.embedded import arithmetic; embedded.names(); "
-        "arithmetic.held_out(1); print(sorted({'torch', 'transformers', 'grpc'} & set(sys.modules)))"
+        "import sys; from crucible_worker import embedded; from crucible_worker.embedded import arithmetic; "
+        "embedded.names(); arithmetic.held_out(1); print(sorted({'torch', 'transformers', 'grpc'} & set(sys.modules)))"
     )
 
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
