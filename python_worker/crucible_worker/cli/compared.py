@@ -9,7 +9,7 @@ from typing import Any
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.types import CompareRequest, Evaluation, PairedComparison, Problem
 from crucible_worker.analysis.comparison import Comparisons
-from crucible_worker.util.held_paths import format_own_model
+from crucible_worker.util.model_refs import format_own_model
 
 __all__ = ["COLUMNS", "Compared", "as_data", "compared", "tables"]
 

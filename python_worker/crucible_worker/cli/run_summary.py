@@ -27,7 +27,7 @@ from crucible_worker.journal.records import Joint
 from crucible_worker.reports.facts import adjustments_text, another_model
 from crucible_worker.reports.further_models import named_with_role
 from crucible_worker.reports.sentences import evaluator_sentences, unscored_warnings
-from crucible_worker.util.held_paths import format_own_model
+from crucible_worker.util.model_refs import format_own_model
 
 __all__ = ["Observation", "RunSummary", "joint_as_text", "unwritable", "write_error"]
 

@@ -25,8 +25,8 @@ from typing import Any, BinaryIO, Protocol, cast
 from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField, NotFound, PermissionDenied
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import MalformedRow, RowReader, Sample, kind_of
-from crucible_worker.util.below_roots import LeadsOut, find_below
 from crucible_worker.util.error_reporter import shortage
+from crucible_worker.util.files import LeadsOut, find_below
 from crucible_worker.util.parsing import parts_of, uncollected, written
 
 __all__ = [

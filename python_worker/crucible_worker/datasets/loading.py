@@ -44,7 +44,7 @@ from crucible_worker.datasets.jsonl import find_file, read_lines
 from crucible_worker.datasets.row_process import read_rows, read_table
 from crucible_worker.datasets.spool import MalformedSample, SpooledSamples, shuffle_key, spool
 from crucible_worker.journal.packing import messages_to_values
-from crucible_worker.util.file_states import state_of
+from crucible_worker.util.files import state_of
 
 __all__ = [
     "BUILTIN_DATASETS",

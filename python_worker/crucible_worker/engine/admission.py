@@ -55,7 +55,7 @@ from crucible_worker.journal.records import request_from_record
 from crucible_worker.journal.unavailable import LogOnce
 from crucible_worker.util.fingerprints import model_part, same
 from crucible_worker.util.limits import WorkerLimits
-from crucible_worker.util.turns import FewAtOnce
+from crucible_worker.util.tasks import FewAtOnce
 
 __all__ = [
     "CALLER_LEFT",

@@ -49,10 +49,9 @@ from crucible_worker.inference.retries import ModelOutages, Outage, RetryPolicy,
 from crucible_worker.journal import Journal, JournalUnavailable, Transaction
 from crucible_worker.journal.journal import FencedJournal
 from crucible_worker.journal.queries import EvaluationRow, runs_before, spent_before
-from crucible_worker.util.background import retrieve_error
 from crucible_worker.util.fingerprints import is_full
 from crucible_worker.util.limits import WorkerLimits
-from crucible_worker.util.timeouts import TimeoutQueue
+from crucible_worker.util.tasks import TimeoutQueue, retrieve_error
 
 __all__ = ["KEEP_TIME_SECONDS", "PROGRESS_SECONDS", "STOP_SECONDS", "Attempt"]
 

@@ -1,4 +1,4 @@
-"""The evaluators of one attempt: what of each is to run, its beginning, and its end after the last sample is committed."""
+"""The evaluators of one attempt: what of each is to run, its beginning, and its end with its last sample."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ from crucible_worker.journal import Transaction
 from crucible_worker.journal.journal import FencedJournal
 from crucible_worker.journal.queries import EvaluationRow, Reads, results_of
 from crucible_worker.journal.records import SampleKey, evaluator_result_from_record, evaluator_result_to_record
-from crucible_worker.util.background import retrieve_error
 from crucible_worker.util.error_reporter import logged, with_id
+from crucible_worker.util.tasks import retrieve_error
 
 __all__ = ["EvaluatorProgress", "begin", "end", "finals_in", "in_turn", "items_left", "recorded_spans"]
 

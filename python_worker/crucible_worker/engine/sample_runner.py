@@ -69,7 +69,7 @@ from crucible_worker.journal.records import SampleKey
 from crucible_worker.util.error_reporter import ErrorReporter, shortage, with_id
 from crucible_worker.util.limits import WorkerLimits
 from crucible_worker.util.prices import priced
-from crucible_worker.util.timeouts import TimeoutQueue
+from crucible_worker.util.tasks import TimeoutQueue
 
 __all__ = ["SampleRunner", "close_processes", "get_ready"]
 

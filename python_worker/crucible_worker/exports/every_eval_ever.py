@@ -40,7 +40,7 @@ from crucible_worker.exports.record_data import record_data
 from crucible_worker.reports.facts import adjustments_text, another_model, format_dataset, problem_text
 from crucible_worker.reports.metric_keys import EvaluatorKeys, Infos, keys_of
 from crucible_worker.reports.records import asked_text, record_as_data, said_as_data
-from crucible_worker.util.held_paths import own_model
+from crucible_worker.util.model_refs import own_model
 
 __all__ = ["SamplesFile", "description_of", "folder_of", "identity_of"]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from crucible_bridge.types import Evaluation, SampleResult
 from crucible_worker.exports.record_data import record_data
-from crucible_worker.util.held_paths import format_own_model
+from crucible_worker.util.model_refs import format_own_model
 
 __all__ = ["EVALUATION_COLUMNS", "row_of"]
 

@@ -31,8 +31,7 @@ from crucible_worker.journal.queries import Reads, SnapshotReads
 from crucible_worker.reports.metric_keys import keys_of_result
 from crucible_worker.reports.scored import enough_scored
 from crucible_worker.reports.superseded import Written, superseded
-from crucible_worker.util.held_paths import format_own_model, own_model
-from crucible_worker.util.managed_refs import as_managed
+from crucible_worker.util.model_refs import as_managed, format_own_model, own_model
 
 __all__ = ["DEFAULT_PAGE", "MAX_READ_RESULTS", "MAX_SENT_METRICS", "RunRegistry"]
 

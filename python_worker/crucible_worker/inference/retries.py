@@ -34,8 +34,8 @@ from crucible_worker.backends.distributions import Measured, impossible, refuse_
 from crucible_worker.backends.metering import Meter
 from crucible_worker.inference.transcripts import CallListener, Transcript
 from crucible_worker.util.error_reporter import logged
-from crucible_worker.util.held_paths import format_own_model
-from crucible_worker.util.timeouts import TimeoutQueue
+from crucible_worker.util.model_refs import format_own_model
+from crucible_worker.util.tasks import TimeoutQueue
 
 __all__ = [
     "ASK_SECONDS",

@@ -22,7 +22,7 @@ from crucible_worker.journal.sqlite import SqliteStore
 from crucible_worker.journal.store import Owners, Reader, Store, Transaction
 from crucible_worker.journal.unavailable import JournalUnavailable
 from crucible_worker.journal.writer import Writer
-from crucible_worker.util.background import Background
+from crucible_worker.util.tasks import Background
 
 __all__ = ["PROBE_SECONDS", "READERS", "STREAM_READERS", "FencedJournal", "Journal"]
 

@@ -28,8 +28,7 @@ from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_worker.journal.store import Transaction
 from crucible_worker.journal.unavailable import JournalUnavailable, OwnershipLost
-from crucible_worker.util.file_states import is_at
-from crucible_worker.util.private_files import open_private
+from crucible_worker.util.files import is_at, open_private
 
 __all__ = ["NOTICE_SECONDS", "WAIT_SECONDS", "OwnerLocks", "exclusively"]
 

@@ -16,7 +16,7 @@ from crucible_worker.journal.locks import OwnerLocks
 from crucible_worker.journal.queries import Head, JournalDamaged, Reads, head
 from crucible_worker.journal.schema import SqliteConnection, connect
 from crucible_worker.journal.store import PolledNews, Submit, Transaction
-from crucible_worker.util.background import Background
+from crucible_worker.util.tasks import Background
 
 __all__ = ["SqliteStore"]
 

@@ -15,7 +15,7 @@ from crucible_bridge.events import NEW_KINDS, Event
 from crucible_bridge.reasons import Reason
 from crucible_worker.journal.queries import Head, Reads, SnapshotReads, StatementResult
 from crucible_worker.journal.unavailable import JournalUnavailable
-from crucible_worker.util.background import Background
+from crucible_worker.util.tasks import Background
 
 __all__ = [
     "POLL_SECONDS",

@@ -6,7 +6,7 @@ import itertools
 from pathlib import Path
 
 from crucible_worker.loggers.base import Experiment
-from crucible_worker.util.private_files import make_private_folder
+from crucible_worker.util.files import make_private_folder
 
 __all__ = ["folder_for", "make_folder", "replace_file"]
 

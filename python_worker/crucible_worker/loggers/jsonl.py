@@ -22,7 +22,7 @@ import msgspec
 
 from crucible_worker.loggers.base import Delivery, Experiment, Hparams, Logger, LongText, MetricRow
 from crucible_worker.loggers.files import folder_for, replace_file
-from crucible_worker.util.file_states import is_at
+from crucible_worker.util.files import is_at
 
 __all__ = ["JsonlLogger"]
 

@@ -66,7 +66,7 @@ from crucible_worker.planning.best_file import Followed, write_best
 from crucible_worker.reports.metric_keys import keys_of
 from crucible_worker.reports.scored import enough_scored, scored_by_key
 from crucible_worker.util.error_reporter import logged
-from crucible_worker.util.held_paths import format_own_model
+from crucible_worker.util.model_refs import format_own_model
 
 __all__ = ["LOOK_SECONDS", "Patient"]
 

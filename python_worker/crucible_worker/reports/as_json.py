@@ -24,7 +24,7 @@ from crucible_worker.reports.facts import (
 )
 from crucible_worker.reports.plain import plain
 from crucible_worker.reports.records import record_as_data, said_as_data
-from crucible_worker.util.held_paths import format_own_model
+from crucible_worker.util.model_refs import format_own_model
 
 __all__ = ["evaluation_as_json", "render_json", "sample_as_data"]
 

@@ -18,7 +18,7 @@ from crucible_worker.reports.metric_keys import without_equal_strict
 from crucible_worker.reports.plain import replace_surrogates
 from crucible_worker.reports.records import asked_text, shown_output
 from crucible_worker.reports.sentences import unscored_warnings
-from crucible_worker.util.held_paths import format_own_model
+from crucible_worker.util.model_refs import format_own_model
 
 __all__ = ["MAX_CELL_CHARS", "render_markdown"]
 

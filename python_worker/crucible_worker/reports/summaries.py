@@ -26,7 +26,7 @@ from crucible_worker.reports.plain import plain
 from crucible_worker.reports.scored import enough_scored, scored_by_key, scored_in_words
 from crucible_worker.reports.sentences import unscored_warnings
 from crucible_worker.reports.superseded import Written, superseded
-from crucible_worker.util.held_paths import format_own_model
+from crucible_worker.util.model_refs import format_own_model
 
 __all__ = [
     "evaluation_as_data",

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from crucible_bridge.types import ModelRef
 from crucible_worker.util.fingerprints import is_of_files, model_part, same
-from crucible_worker.util.held_paths import format_own_model
+from crucible_worker.util.model_refs import format_own_model
 
 __all__ = ["Written", "superseded"]
 

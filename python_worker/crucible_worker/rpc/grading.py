@@ -41,11 +41,11 @@ from crucible_worker.grading.pool import no_pool
 from crucible_worker.grading.scorers import scorer_of
 from crucible_worker.inference.model_calls import Backends, ask_rubric
 from crucible_worker.rpc import registration
+from crucible_worker.rpc.byte_budget import WorkBound, counted
 from crucible_worker.rpc.grading_answers import extracted, extracted_program, finished, judged, noted
 from crucible_worker.rpc.methods import Context
-from crucible_worker.rpc.work import WorkBound, counted
 from crucible_worker.util.limits import WorkerLimits
-from crucible_worker.util.turns import FewAtOnce
+from crucible_worker.util.tasks import FewAtOnce
 
 __all__ = ["HEAVY_ITEM", "GradingService"]
 

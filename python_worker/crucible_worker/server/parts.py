@@ -45,7 +45,7 @@ from crucible_worker.grading.fanout.graders import ClusterPlaces, check_installe
 from crucible_worker.grading.parts import GradingParts
 from crucible_worker.grading.pool import MIN_CHILDREN, GradingPool
 from crucible_worker.planning.run_patterns import PatternPlan
-from crucible_worker.util.managed_refs import SCHEME
+from crucible_worker.util.model_refs import SCHEME
 
 __all__ = ["Build", "CustomFiles", "Parts", "build", "build_with"]
 

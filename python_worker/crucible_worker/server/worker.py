@@ -48,9 +48,8 @@ from crucible_worker.rpc import Calls, Interceptor
 from crucible_worker.rpc.evaluation import EvaluationService
 from crucible_worker.rpc.experiments import ExperimentService
 from crucible_worker.rpc.grading import GradingService
-from crucible_worker.rpc.handlers import Handlers
 from crucible_worker.rpc.health import OVERALL, Health
-from crucible_worker.rpc.methods import HEALTH
+from crucible_worker.rpc.methods import HEALTH, Handlers
 from crucible_worker.rpc.metrics import MetricsService
 from crucible_worker.rpc.models import ModelService
 from crucible_worker.rpc.offload import Offload
@@ -62,7 +61,7 @@ from crucible_worker.server.endpoint import Endpoint
 from crucible_worker.server.listen import bind, options
 from crucible_worker.server.parts import Build, Parts, build
 from crucible_worker.server.wakeups import Wakeups
-from crucible_worker.util.background import Background
+from crucible_worker.util.tasks import Background
 
 if TYPE_CHECKING:
     from crucible_worker.snakepit.tools import Tools

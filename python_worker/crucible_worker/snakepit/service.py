@@ -13,7 +13,7 @@ from crucible_bridge.codec.elements import request_parsed
 from crucible_bridge.errors import InvalidField
 from crucible_worker.events.own_events import OwnEvents
 from crucible_worker.rpc import Calls
-from crucible_worker.rpc.errors import mapped
+from crucible_worker.rpc.chain import mapped
 from crucible_worker.rpc.methods import Context
 from crucible_worker.snakepit.event_stream import EventStream
 from crucible_worker.snakepit.execution import Execution

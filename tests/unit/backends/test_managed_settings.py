@@ -16,7 +16,7 @@ from crucible_worker.backends.managed.settings import MAX_START_SECONDS, Managed
 from crucible_worker.backends.managed.target import Target
 from crucible_worker.config import SettingsError, load_settings
 from crucible_worker.util.gpus import MAX_DEVICES
-from crucible_worker.util.managed_refs import ManagedRef, as_managed, read_managed_ref
+from crucible_worker.util.model_refs import ManagedRef, as_managed, read_managed_ref
 from tests.tables import rows
 
 

@@ -18,7 +18,7 @@ from crucible_worker.backends.managed.arbitration import Claims
 from crucible_worker.backends.managed.settings import ManagedServer, servers
 from crucible_worker.backends.managed.target import identify
 from crucible_worker.backends.openai.connection import closed, missing
-from crucible_worker.util.managed_refs import SCHEME, ManagedRef, read_managed_ref
+from crucible_worker.util.model_refs import SCHEME, ManagedRef, read_managed_ref
 
 if TYPE_CHECKING:
     from crucible_worker.backends.managed.deployment import Deployment, ManagedModel

@@ -25,7 +25,7 @@ from crucible_worker.backends.managed.settings import ProgramName
 from crucible_worker.backends.managed.target import Target
 from crucible_worker.backends.openai.connection import closed
 from crucible_worker.children.process import Process, ending_of
-from crucible_worker.util.private_files import make_private_folder
+from crucible_worker.util.files import make_private_folder
 
 __all__ = [
     "PROGRAMS",

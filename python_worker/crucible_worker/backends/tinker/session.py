@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition, Unavailable
 from crucible_bridge.reasons import Reason
 from crucible_worker.backends.tinker.services import TinkerService
-from crucible_worker.util.background import retrieve_error
+from crucible_worker.util.tasks import retrieve_error
 
 if TYPE_CHECKING:
     from crucible_worker.backends.tinker.client import Service

@@ -21,7 +21,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
-from crucible_worker.util.private_files import make_private_folder, open_private
+from crucible_worker.util.files import make_private_folder, open_private
 
 __all__ = ["MAX_LOGS_BYTES", "MAX_LOG_BYTES", "UNHELD_SECONDS", "LogKeeper", "hold", "remove_abandoned"]
 

@@ -39,8 +39,8 @@ from crucible_worker.journal.postgres.connections import (
 from crucible_worker.journal.queries import Head, JournalDamaged, Reads, head
 from crucible_worker.journal.store import CommitNotifier, Submit, Transaction, without_password
 from crucible_worker.journal.unavailable import OwnershipLost
-from crucible_worker.util.background import Background
-from crucible_worker.util.private_files import make_private_folder
+from crucible_worker.util.files import make_private_folder
+from crucible_worker.util.tasks import Background
 
 __all__ = ["MIGRATE_WAIT", "PostgresStore", "look", "newest_version", "prepare", "refuse_unfit", "refuse_unreadable"]
 

@@ -42,7 +42,7 @@ from crucible_worker.planning.follow.places import RELEASED_SUFFIX, folder_name,
 from crucible_worker.planning.follow.unnamed import unnamed
 from crucible_worker.planning.follow_records import FollowRecords
 from crucible_worker.planning.plans import TOUCH_SECONDS, EvaluationPlans
-from crucible_worker.util.private_files import FILE_MODE, make_private_folder
+from crucible_worker.util.files import FILE_MODE, make_private_folder
 
 __all__ = ["MAX_COPY_BYTES", "POLL_SECONDS", "Following"]
 

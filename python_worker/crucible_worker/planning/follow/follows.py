@@ -26,8 +26,8 @@ from crucible_worker.planning.follow.models import takes_adapter
 from crucible_worker.planning.follow.places import directory_below, is_below
 from crucible_worker.planning.follow_records import FollowRecords
 from crucible_worker.planning.plans import EvaluationPlans
-from crucible_worker.util.background import Background
-from crucible_worker.util.held_paths import HOLD_FOLDER
+from crucible_worker.util.model_refs import HOLD_FOLDER
+from crucible_worker.util.tasks import Background
 
 __all__ = ["TAKE_SECONDS", "Follows"]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from crucible_bridge.types import HubModel, LocalModel, ModelRef, format_model, parse_model
 from crucible_bridge.types.hub import REPO_ID
 from crucible_worker.backends.local.paths import ADAPTER_CONFIG
-from crucible_worker.util.managed_refs import ManagedRef, as_managed
+from crucible_worker.util.model_refs import ManagedRef, as_managed
 
 __all__ = ["NoBaseModel", "model_of", "takes_adapter"]
 

@@ -1,4 +1,4 @@
-"""Bounds in time for many tasks, by one timer of the event loop.
+"""Tasks of an event loop: bounds in time by one timer, turns of work, and work that begins again after an error.
 
 `asyncio.timeout` makes a timer for each block and cancels it at its end: 4 us, and some 25 us within a gRPC
 call, where the processor does other work in between. Calls and samples end long before their time, so here the timer is
@@ -8,12 +8,171 @@ not moved.
 from __future__ import annotations
 
 import asyncio
+import collections
+import contextlib
+import dataclasses
 import heapq
 import itertools
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
-__all__ = ["Timeout", "TimeoutQueue"]
+import structlog
+
+from crucible_bridge.types import BackgroundTask
+from crucible_worker.util.error_reporter import ErrorReporter
+
+__all__ = [
+    "FIRST_PAUSE_SECONDS",
+    "LONGEST_PAUSE_SECONDS",
+    "Background",
+    "FewAtOnce",
+    "SharedLock",
+    "Timeout",
+    "TimeoutQueue",
+    "retrieve_error",
+]
+
+# What a worker does as long as it runs: a task that meets an unforeseen error is logged, and begins again.
+
+FIRST_PAUSE_SECONDS = 1.0
+"""Seconds between the first failure of a task and its next beginning; doubled with each failure that follows."""
+LONGEST_PAUSE_SECONDS = 60.0
+"""The most of that. A task that has run for longer begins with the first pause again."""
+
+_log = structlog.get_logger(__name__)
+
+
+class Background:
+    """The tasks of one worker, in its event loop."""
+
+    def __init__(self) -> None:
+        self._failed: dict[str, BackgroundTask] = {}
+        self._failures = ErrorReporter()
+
+    @property
+    def failed(self) -> tuple[BackgroundTask, ...]:
+        """The tasks that have failed, in the order of their first failures."""
+        return tuple(self._failed.values())
+
+    def keep(self, name: str, run: Callable[[], Coroutine[Any, Any, None]]) -> asyncio.Task[None]:
+        """Begin a task, and again each time it fails; it ends when `run` returns, or when it is cancelled.
+
+        Args:
+            name: what it does, in one word: "retention".
+            run: makes what is run.
+        """
+        return asyncio.create_task(self._kept(name, run), name=name)
+
+    async def _kept(self, name: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            began = time.monotonic()
+            try:
+                await run()
+                return
+            except Exception as error:  # whatever it is, the worker needs the task
+                if time.monotonic() - began > LONGEST_PAUSE_SECONDS:
+                    pause = FIRST_PAUSE_SECONDS
+                self._note(name, error, pause)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+
+    def _note(self, name: str, error: Exception, pause: float) -> None:
+        error_id = self._failures.logged(_log, "background_task_failed", error, task=name, retry_seconds=pause)
+        known = self._failed.setdefault(name, BackgroundTask(name=name))
+        self._failed[name] = dataclasses.replace(
+            known, failures=known.failures + 1, last_failure_unix_ns=time.time_ns(), error_id=error_id
+        )
+
+
+def retrieve_error(future: asyncio.Future[Any]) -> None:
+    """Retrieve the error of what nothing may wait for any more, so that asyncio does not log it."""
+    if not future.cancelled():
+        future.exception()
+
+
+# Turns of work on the event loop: a little in each pass, so that other calls are served between them.
+#
+# A thousand items may begin at once, or two hundred calls with a thousand items each. If all ran in one pass, nothing
+# else would.
+
+
+class SharedLock:
+    """The turns of those who share it.
+
+    Args:
+        a_pass: items in one pass of the event loop; the turn that reaches it is the last of its pass.
+    """
+
+    def __init__(self, a_pass: int) -> None:
+        self._left = self._a_pass = a_pass
+        self._renewing = False
+        self._waiting: collections.deque[tuple[int, asyncio.Future[None]]] = collections.deque()
+
+    async def take(self, items: int = 1) -> None:
+        """Wait for a turn with some items, in the order of the calls; without waiting if the pass has room left."""
+        loop = asyncio.get_running_loop()
+        if self._left > 0 and not self._waiting:
+            self._left -= items
+            self._renew_later(loop)
+            return
+        turn = loop.create_future()
+        self._waiting.append((items, turn))
+        await turn
+
+    def _renew_later(self, loop: asyncio.AbstractEventLoop) -> None:
+        if not self._renewing:
+            self._renewing = True
+            loop.call_soon(self._renew, loop)
+
+    def _renew(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._left, self._renewing = self._a_pass, False
+        while self._left > 0 and self._waiting:
+            items, turn = self._waiting.popleft()
+            if not turn.done():  # else its caller was cancelled
+                turn.set_result(None)
+                self._left -= items
+        if self._left < self._a_pass:
+            self._renew_later(loop)
+
+
+class FewAtOnce:
+    """Blocks that wait while others are at work: what a burst of calls begins is spread over the time that it takes.
+
+    A block that takes long, as it waits for a file or a child, lets another one begin.
+
+    Args:
+        most: blocks that are at work and have not yet taken long.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._places = asyncio.Semaphore(most)
+
+    @contextlib.asynccontextmanager
+    async def begun(self, seconds: float) -> AsyncIterator[None]:
+        """A block that begins when there is a place for it, in the order of the calls.
+
+        Args:
+            seconds: after which it has taken long.
+        """
+        await self._places.acquire()
+        counts = True
+
+        def free() -> None:
+            nonlocal counts
+            if counts:
+                counts = False
+                self._places.release()
+
+        late = asyncio.get_running_loop().call_later(seconds, free)
+        try:
+            yield
+        finally:
+            late.cancel()
+            free()
+
 
 _FEW = 64
 """Entries of ended blocks up to which removing them is not worth the time."""

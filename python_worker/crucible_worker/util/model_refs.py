@@ -1,18 +1,29 @@
-"""References to managed models: "managed:SERVER/PATH?adapter=PATH&devices=0,1", below the model roots of the worker.
+"""References to managed models, "managed:SERVER/PATH?adapter=PATH&devices=0,1", and paths of held checkpoints.
 
-On the wire they are an InstalledModel of the scheme `managed`, so clients of any release can send them.
+On the wire, the former are an InstalledModel of the scheme `managed`, so clients of any release can send them.
 """
 
 from __future__ import annotations
 
 import dataclasses
+from pathlib import PurePath
 
 from crucible_bridge.errors import InvalidField
-from crucible_bridge.types import InstalledModel, ModelRef
+from crucible_bridge.types import HubModel, InstalledModel, LocalModel, ModelRef, format_model
 from crucible_bridge.types.spelling import read_spelling, write_spelling
 from crucible_worker.util.gpus import check_devices
 
-__all__ = ["SCHEME", "ManagedRef", "as_managed", "read_managed_ref"]
+__all__ = [
+    "HOLD_FOLDER",
+    "SCHEME",
+    "ManagedRef",
+    "as_managed",
+    "format_own_model",
+    "own_model",
+    "own_path",
+    "read_managed_ref",
+]
+
 
 SCHEME = "managed"
 _OPTIONS = ("adapter", "devices")
@@ -68,3 +79,37 @@ def read_managed_ref(model: InstalledModel, field: str = "model") -> ManagedRef:
     except ValueError as error:
         raise InvalidField(field, f"has the option {error}") from None
     return ManagedRef(server=server, path=path, adapter=options.get("adapter"), devices=devices)
+
+
+# The paths of held checkpoints: a followed directory's checkpoints have a second path while they are read.
+#
+#     runs/sums/step-600                  the trainer's own path, which users see
+#     runs/sums/.crucible/RUN/step-600    the held path, which goes away when the checkpoint is released
+
+HOLD_FOLDER = ".crucible"
+"""Name of the folder in which the checkpoints of a followed directory are held while they are read."""
+
+
+def own_path(path: str) -> str:
+    """The path at which the trainer saved a checkpoint; any other path than a held one is returned as it is."""
+    parts = PurePath(path).parts
+    if len(parts) < 3 or parts[-3] != HOLD_FOLDER:
+        return path
+    return str(PurePath(*parts[:-3], parts[-1]))
+
+
+def own_model(model: ModelRef) -> ModelRef:
+    """A model with the trainer's own path in place of a held one, of its adapter too."""
+    if (managed := as_managed(model)) is not None:
+        adapter = None if managed.adapter is None else own_path(managed.adapter)
+        return dataclasses.replace(managed, path=own_path(managed.path), adapter=adapter).to_model()
+    if not isinstance(model, LocalModel | HubModel):
+        return model
+    if model.adapter_path is not None:
+        model = dataclasses.replace(model, adapter_path=own_path(model.adapter_path))
+    return dataclasses.replace(model, path=own_path(model.path)) if isinstance(model, LocalModel) else model
+
+
+def format_own_model(model: ModelRef) -> str:
+    """A model as people read it: `own_model` as text."""
+    return format_model(own_model(model))
