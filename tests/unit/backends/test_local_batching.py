@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from crucible_worker import embedded
-from crucible_worker.backends.local.protocol import floats_from_bytes
+from crucible_worker.backends.local.arrays import floats_from_bytes
 from crucible_worker.embedded.arithmetic import held_out
 from tests import needs
 from tests.unit.backends.conftest import ARCHITECTURES

@@ -13,6 +13,7 @@ import torch
 
 from crucible_bridge.errors import BackendError, BridgeError
 from crucible_bridge.reasons import Reason
+from crucible_worker.backends.local.arrays import tokens_from_bytes
 from crucible_worker.backends.local.host.loading import LoadedModel
 from crucible_worker.backends.local.host.sampling import Batch, Request, TokenRow, choose, make_rows
 from crucible_worker.backends.local.host.scoring import (
@@ -24,7 +25,6 @@ from crucible_worker.backends.local.host.scoring import (
     continuations,
     sequences,
 )
-from crucible_worker.backends.local.protocol import tokens_from_bytes
 
 __all__ = [
     "MAX_BATCH_TOKENS",
