@@ -105,13 +105,13 @@ def test_a_lock_that_is_never_given_back_ends_the_start(tmp_path, monkeypatch):
     assert "--state-dir" in str(caught.value)
 
 
-@pytest.mark.parametrize("locks", ["", "1: FLOCK  ADVISORY  WRITE 1 fe:00:1 0 EOF\n"])
-def test_a_lock_of_whom_the_kernel_does_not_tell_is_said_all_the_same(tmp_path, monkeypatch, locks):
+@pytest.mark.parametrize("listing", ["", "1: FLOCK  ADVISORY  WRITE 1 fe:00:1 0 EOF\n"])
+def test_a_lock_of_whom_the_kernel_does_not_tell_is_said_all_the_same(tmp_path, monkeypatch, listing):
     """A container without the kernel's list, or whose list does not have the lock."""
     monkeypatch.setattr(locks, "WAIT_SECONDS", 0.0)
     listed = tmp_path / "locks"
-    if locks:
-        listed.write_text(locks)
+    if listing:
+        listed.write_text(listing)
     monkeypatch.setattr(locks, "_LOCKS", listed)
     (tmp_path / "state").mkdir()
     with _locked(tmp_path / "state"), pytest.raises(FailedPrecondition, match="by an unknown process"):
