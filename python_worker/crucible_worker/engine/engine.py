@@ -3,7 +3,7 @@ r"""One attempt at an evaluation: runs its samples, with bounded concurrency, un
     is prepared -> waits for its turn -> runs what has no final verdict -> ends, in one transaction
                 \-> is stopped: by a cancel, its deadline, a stall, a drain, or a journal that cannot be written
 
-While it is paused no sample begins, and its time does not count; see `throttle`.
+While it is paused no sample begins, and its time does not count; see `scheduler`.
 
 Each evaluator is aggregated, and its end is reported, as soon as its last sample is committed: `evaluator_progress`.
 

@@ -320,7 +320,7 @@ class RetryPolicy:
             options: what it takes by name.
             counter: counts each try, before it is made.
             seconds_left: returns the seconds until the caller gives up; None if it does not.
-            model: the model that is called; while it does not answer at all, the call waits, see `outages`.
+            model: the model that is called; while it does not answer at all, the call waits, see `ModelOutages`.
 
         Raises:
             Cancelled: the gate is closed.

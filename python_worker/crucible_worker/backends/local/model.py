@@ -168,7 +168,7 @@ class HostedModel(Model):
         self._checkpoint = checkpoint
         self._identity = identity
         self.fingerprint = identity.fingerprint
-        """Digest of the checkpoint's files, see `fingerprint.py`."""
+        """Digest of the checkpoint's files, see `checkpoint.py`."""
         self._facts: Facts | None = None
 
     async def load(self) -> None:

@@ -234,7 +234,7 @@ class LoadedModel:
     joins_batches: bool
     """Whether its cache has only keys and values, which rows of different lengths can share; recurrent state cannot."""
     marks: Mapping[int, str]
-    """Special tokens that mark reasoning, by id, see `decoding.py`."""
+    """Special tokens that mark reasoning, by id, see `texts.py`."""
 
     @property
     def single_threaded(self) -> bool:
