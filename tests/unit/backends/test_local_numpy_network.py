@@ -8,7 +8,7 @@ import pytest
 
 from crucible_bridge.errors import FailedPrecondition
 from crucible_worker import embedded
-from crucible_worker.backends.local.numpy_host.network import Network
+from crucible_worker.backends.local.numpy_host.engine import Network
 from tests import needs
 
 LAYER = "model.layers.1.mlp.up_proj.weight"
