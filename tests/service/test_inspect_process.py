@@ -137,7 +137,7 @@ async def test_what_it_wrote_is_looked_at_once_whatever_its_end(folders: Path, t
     looked: list[bool] = []
 
     def keep(logs: Path) -> None:
-        looked.append(files.parent.is_dir() and files.parent.parent == folders)
+        looked.append(logs.parent.is_dir() and logs.parent.parent == folders)
 
     with pytest.raises(BackendError) if fails else contextlib.nullcontext():
         await run_in_process({"task": task, "texts": []}, _said, network=False, keep=keep)

@@ -34,6 +34,7 @@ from crucible_worker.evaluators.environments.records import outcome_of
 from crucible_worker.evaluators.environments.threaded_loop import CLEANUP_SECONDS, SETTLE_SECONDS
 
 __all__ = [
+    "DESCRIBE_SECONDS",
     "LOAD_SECONDS",
     "EnvironmentChild",
     "EnvironmentProcesses",
@@ -256,6 +257,8 @@ def _warn(event: str, fields: Mapping[str, Any]) -> None:
 
 LOAD_SECONDS = 120.0
 """Time limit for the import of an environment."""
+DESCRIBE_SECONDS = LOAD_SECONDS
+"""Time limit for its description, which imports it too."""
 
 _HOST = "crucible_worker.evaluators.environments.host"
 
@@ -460,7 +463,7 @@ class Environments:
 
 def _asked(name: str, variables: Sequence[str]) -> Mapping[str, Any]:
     process, end = start("describe", name, variables)
-    until, told, ended = time.monotonic() + LOAD_SECONDS, None, False
+    until, told, ended = time.monotonic() + DESCRIBE_SECONDS, None, False
     try:
         with end:
             told = _received(end, until)
@@ -468,7 +471,7 @@ def _asked(name: str, variables: Sequence[str]) -> Mapping[str, Any]:
     finally:
         code = process.reap()
     if told is None:
-        why = f"ended ({ending_of(code)})" if ended else f"did not end within {LOAD_SECONDS:.0f} s"
+        why = f"ended ({ending_of(code)})" if ended else f"did not end within {DESCRIBE_SECONDS:.0f} s"
         raise entry_points.bad(name, f"cannot be loaded: its import {why}")
     if "error" in told:
         raise error_from_map(told["error"])
