@@ -13,10 +13,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 from _report import Claim, arguments, report
 
-from crucible_worker.metrics.gating import AllowedDrop, GateFinding, finding, paired_drop
-from crucible_worker.metrics.multiple import holm
-from crucible_worker.metrics.paired import mcnemar_p, paired_difference
-from crucible_worker.metrics.student import t_quantile
+from crucible_worker.metrics.paired import AllowedDrop, GateFinding, finding, mcnemar_p, paired_difference, paired_drop
+from crucible_worker.metrics.significance import holm, t_quantile
 
 CONFIDENCE = 0.95
 NULL_RUNS = 10_000

@@ -33,7 +33,7 @@ from crucible_bridge.v1 import evaluation_pb2, evaluation_pb2_grpc, events_pb2, 
 from crucible_worker.engine import claims, recording
 from crucible_worker.engine.recording import FinishedSample
 from crucible_worker.journal import Journal
-from crucible_worker.journal.owners import OwnerLocks
+from crucible_worker.journal.locks import OwnerLocks
 from crucible_worker.journal.queries import EvaluationRow, find
 from crucible_worker.journal.records import SampleKey
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import ModuleType
 
 import pytest
+
+from crucible_worker.datasets import row_process
 
 __all__ = ["scripted_reader"]
 
@@ -18,8 +19,9 @@ def say(body):
 """
 
 
-def scripted_reader(monkeypatch: pytest.MonkeyPatch, folder: Path, loading: ModuleType, script: str) -> None:
+def scripted_reader(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str) -> None:
     """Have a script read: it has `say`, which sends a frame."""
     (folder / "a_scripted_reader.py").write_text(f"{_BEGINNING}\n{script}\n")
     monkeypatch.setenv("PYTHONPATH", str(folder))
-    monkeypatch.setattr(loading, "_READER", "a_scripted_reader")
+    monkeypatch.setattr(row_process, "_HUB_READER", "a_scripted_reader")
+    monkeypatch.setattr(row_process, "_TABLE_READER", "a_scripted_reader")

@@ -38,8 +38,8 @@ from crucible_worker.datasets.loading import LoadedDataset
 from crucible_worker.engine import claims
 from crucible_worker.engine.admission import Admission, draining_error
 from crucible_worker.engine.caller_models import CallerConnection, connect_caller
+from crucible_worker.engine.claims import EvaluationOwners
 from crucible_worker.engine.controls import Control, set_concurrency, set_paused
-from crucible_worker.engine.evaluation_owners import EvaluationOwners
 from crucible_worker.engine.log_files import LogFiles
 from crucible_worker.engine.phases import Phase
 from crucible_worker.engine.preparation import Sources

@@ -37,12 +37,11 @@ from crucible_bridge.v1.evaluation_pb2 import EvaluateRequest
 from crucible_worker.backends.openai.documents import read_document
 from crucible_worker.backends.openai.failures import FailedRequest, of_status, retry_after
 from crucible_worker.backends.openai.scoring import Scorer
+from crucible_worker.evaluators.comparison import judgement
 from crucible_worker.evaluators.inspect.allowed import parse_task
-from crucible_worker.evaluators.inspect.answers import TaskResponder
-from crucible_worker.evaluators.inspect.found import outcome_of, task_metrics
+from crucible_worker.evaluators.inspect.evaluator import TaskResponder, outcome_of, task_metrics
 from crucible_worker.evaluators.inspect.frames import unpack
-from crucible_worker.evaluators.judging import judgement
-from crucible_worker.evaluators.pairs import pair_of
+from crucible_worker.evaluators.preference import pair_of
 from crucible_worker.grading.base import DirectGrader
 from crucible_worker.grading.code.assertions import Proxied, read_assertions, with_modules
 from crucible_worker.grading.code.compare import difference, equals
@@ -497,7 +496,7 @@ ROWS |= {
 }
 
 if importlib.util.find_spec("tinker") is not None:
-    from crucible_worker.backends.tinker.failures import told
+    from crucible_worker.backends.tinker.client import told
 
     ROWS |= {
         "tinker: what is like keys": Row(

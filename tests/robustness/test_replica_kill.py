@@ -6,7 +6,7 @@ import crucible_bridge
 from crucible_bridge.client.evaluation import request_of
 from crucible_bridge.events import EventKind
 from crucible_bridge.types import Limits, ReplicaState, SamplingParams, Verdict
-from crucible_worker.backends.openai.served import PROBE_TEXT
+from crucible_worker.backends.openai.connection import PROBE_TEXT
 from tests import needs
 from tests.robustness.evidence import check_events, check_interrupted_run, log_of, samples_of
 from tests.robustness.harness import until

@@ -15,7 +15,7 @@ from crucible_bridge.events import Event, EventKind
 from crucible_bridge.types import EvaluationState
 from crucible_worker.history.retention import CHUNK, Retention, trim
 from crucible_worker.journal import Journal
-from crucible_worker.journal.owners import OwnerLocks
+from crucible_worker.journal.locks import OwnerLocks
 from crucible_worker.journal.plans import keep
 from crucible_worker.journal.queries import head
 from crucible_worker.testing import RunningWorker, ScriptedModel, run_worker

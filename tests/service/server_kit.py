@@ -38,7 +38,7 @@ from crucible_worker.engine.usage import Spending
 from crucible_worker.journal.queries import Head
 from crucible_worker.reports.writing import ReportRequest
 from crucible_worker.server import Parts, Worker
-from crucible_worker.util.background import Background
+from crucible_worker.util.tasks import Background
 
 LOG_ID = "log"
 

@@ -17,7 +17,7 @@ from crucible_worker.history.lifecycle import Reaper
 from crucible_worker.planning.follow_records import FollowRecords
 from crucible_worker.server import worker as server
 from crucible_worker.server.worker import GRADING, WORKER, Worker
-from crucible_worker.util import background
+from crucible_worker.util import tasks
 from tests.robustness.harness import until
 from tests.service.server_kit import settings_for
 
@@ -35,7 +35,7 @@ TASKS: dict[str, tuple[Any, str]] = {
 @pytest.mark.parametrize("name", TASKS)
 async def test_a_task_that_fails_once_begins_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """As with a process that has no descriptor left for a moment: nothing is NOT_SERVING for ever."""
-    monkeypatch.setattr(background, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(tasks, "FIRST_PAUSE_SECONDS", 0.01)
     holder, attribute = TASKS[name]
     original = getattr(holder, attribute)
     calls = 0
@@ -63,7 +63,7 @@ async def test_what_is_looked_for_after_an_outage_of_the_journal_is_looked_for_a
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The look for evaluations without an owner, when the journal can be written again, fails once, too."""
-    monkeypatch.setattr(background, "FIRST_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(tasks, "FIRST_PAUSE_SECONDS", 0.01)
     async with Worker(settings_for(tmp_path)) as worker, crucible_bridge.connect(worker.address) as bridge:
         original, calls = Reaper.reap_all, 0
 

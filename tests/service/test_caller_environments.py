@@ -26,7 +26,7 @@ from crucible_bridge.types import (
 from crucible_bridge.v1 import evaluation_pb2 as pb
 from crucible_bridge.v1 import orchestrator_pb2
 from crucible_worker.backends.base import MAX_MESSAGES
-from crucible_worker.rpc import orchestrator
+from crucible_worker.rpc import evaluation
 from tests.robustness.harness import until
 from tests.service.caller_kit import Guess, asked, game
 from tests.service.evaluation_kit import SHOUT, accuracy, numbered, refused, rig, samples_of
@@ -307,13 +307,13 @@ async def test_actions_have_text_tokens_and_their_end():
 
 async def test_a_large_answer_is_decoded_by_a_thread(monkeypatch: pytest.MonkeyPatch):
     """Other calls of the worker go on meanwhile; a small one takes no thread."""
-    decode, threads = orchestrator.answer_from_v1, []
+    decode, threads = evaluation.answer_from_v1, []
 
     def noted(message: orchestrator_pb2.OrchestratorAnswer) -> Any:
         threads.append((message.ByteSize() > 100_000, threading.get_ident()))
         return decode(message)
 
-    monkeypatch.setattr(orchestrator, "answer_from_v1", noted)
+    monkeypatch.setattr(evaluation, "answer_from_v1", noted)
     long = Conversation(tuple(ChatMessage(role="user", content="x" * 100) for _ in range(2_000)))
 
     class Talkative(Guess):

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from crucible_bridge.errors import FailedPrecondition
-from crucible_worker.backends.local.devices import refuse_absent_cuda
+from crucible_worker.backends.local.backend import refuse_absent_cuda
 from tests import commands, needs
 
 MODEL = "--model embedded:arithmetic@600"

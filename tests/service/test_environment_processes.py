@@ -24,8 +24,7 @@ from crucible_bridge.types import (
     SamplingParams,
     Verdict,
 )
-from crucible_worker.evaluators.environments import child, group, starting, wire
-from crucible_worker.evaluators.environments import processes as processes_module
+from crucible_worker.evaluators.environments import group, processes, wire
 from crucible_worker.evaluators.environments.entry_points import GROUP
 from crucible_worker.evaluators.environments.group import FailurePolicy, Strategy
 from crucible_worker.evaluators.environments.processes import EnvironmentProcesses
@@ -67,8 +66,8 @@ def act(tmp_path: Path, folder: Path, monkeypatch: pytest.MonkeyPatch) -> Act:
     installed = tmp_path / "installed"
     lay_out(installed, "users_acting", SOURCE, GROUP, {"acting": "users_acting:ACTING"})
     install(monkeypatch, installed)
-    monkeypatch.setattr(child, "CLEANUP_SECONDS", 0.1)
-    monkeypatch.setattr(child, "SETTLE_SECONDS", 0.1)
+    monkeypatch.setattr(processes, "CLEANUP_SECONDS", 0.1)
+    monkeypatch.setattr(processes, "SETTLE_SECONDS", 0.1)
 
     def specify(**options: Any) -> EvaluatorSpec:
         return EvaluatorSpec(
@@ -101,8 +100,8 @@ def _sockets() -> set[str]:
     return {name for name in found if name.startswith("socket:")}
 
 
-def _order(what: str, options: dict[str, Any]) -> child.GroupOrder:
-    return child.GroupOrder(
+def _order(what: str, options: dict[str, Any]) -> processes.GroupOrder:
+    return processes.GroupOrder(
         sample=Sample(id="s", input=what),
         options=options,
         size=3,
@@ -344,13 +343,14 @@ async def test_what_an_import_has_started_ends_with_the_evaluation(act: Act, mon
 
 async def test_what_cannot_be_loaded_is_tried_once(act: Act, monkeypatch: pytest.MonkeyPatch) -> None:
     """In one attempt, however many samples want it: an import may take long to fail."""
-    tried = []
+    tried, start = [], processes.start
 
-    def counted(*arguments: Any) -> Any:
-        tried.append(arguments)
-        return starting.start(*arguments)
+    def counted(what: str, *arguments: Any) -> Any:
+        if what == "keep":
+            tried.append(arguments)
+        return start(what, *arguments)
 
-    monkeypatch.setattr(processes_module, "start", counted)
+    monkeypatch.setattr(processes, "start", counted)
     monkeypatch.setenv("LANG", "broken")
     async with rig() as r:
         await r.evaluation.evaluate(asked(evaluators=[act()], dataset=_does(*["end"] * 3), sampling=SAMPLING))
@@ -363,7 +363,7 @@ async def test_what_cannot_be_loaded_is_tried_once(act: Act, monkeypatch: pytest
 async def test_what_does_not_end_loading_is_no_other_failure(act: Act, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of each of its samples: that its process was killed for that is not what they are told."""
     monkeypatch.setenv("LANG", "slow")
-    monkeypatch.setattr(processes_module, "LOAD_SECONDS", 0.5)
+    monkeypatch.setattr(processes, "LOAD_SECONDS", 0.5)
     async with rig() as r:
         await r.evaluation.evaluate(asked(evaluators=[act()], dataset=_does("end", "end"), sampling=SAMPLING))
         samples = await samples_of(r.worker.bridge)
@@ -378,7 +378,7 @@ async def test_what_did_not_load_gives_its_socket_back_when_it_is_closed(
 ) -> None:
     """Before its process has been seen to end, which a loop that ends does not wait for."""
     monkeypatch.setenv("LANG", "slow")
-    monkeypatch.setattr(processes_module, "LOAD_SECONDS", 0.05)
+    monkeypatch.setattr(processes, "LOAD_SECONDS", 0.05)
     before = _sockets()
     kept = EnvironmentProcesses(act().options["environment"])
     with pytest.raises(FailedPrecondition, match="did not load within"):

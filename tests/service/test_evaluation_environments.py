@@ -13,7 +13,7 @@ import pytest
 import crucible_bridge
 from crucible_bridge.errors import BackendError, Code
 from crucible_bridge.types import EvaluationState, EvaluatorSpec, Limits, Sample, SamplingParams, Verdict
-from crucible_worker.evaluators.environments import child
+from crucible_worker.evaluators.environments import processes
 from crucible_worker.evaluators.environments.entry_points import GROUP
 from crucible_worker.testing import ScriptedModel, run_worker
 from tests.distributions import install, lay_out, lay_out_environment_package
@@ -258,8 +258,8 @@ async def test_an_environment_that_hangs_holds_up_nobody(
     odd: Callable[..., EvaluatorSpec], monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
     """Its sample ends with its time; the worker answers, and the others go on meanwhile."""
-    monkeypatch.setattr(child, "CLEANUP_SECONDS", 0.1)
-    monkeypatch.setattr(child, "SETTLE_SECONDS", 0.1)
+    monkeypatch.setattr(processes, "CLEANUP_SECONDS", 0.1)
+    monkeypatch.setattr(processes, "SETTLE_SECONDS", 0.1)
     async with rig() as r:
         evaluation = await r.evaluation.evaluate(
             asked(

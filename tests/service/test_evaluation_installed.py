@@ -13,7 +13,7 @@ import pytest
 import crucible_bridge
 from crucible_bridge.errors import Code
 from crucible_bridge.types import EvaluationState, EvaluatorSpec, Sample, SamplingParams, Verdict
-from crucible_worker.evaluators.entry_points import GROUP
+from crucible_worker.evaluators.installed import GROUP
 from crucible_worker.testing import ScriptedModel
 from tests.distributions import lay_out, lay_out_evaluator_package
 from tests.service.evaluation_kit import accuracy, asked, log_of, refused, rig, samples_of, verdicts_of

@@ -14,7 +14,7 @@ import pytest
 from crucible_bridge.errors import BackendError, Code
 from crucible_bridge.events import EventKind
 from crucible_bridge.types import Dataset, EvaluateRequest, EvaluationState, Limits
-from crucible_worker.engine import resuming, waits
+from crucible_worker.engine import controls, resuming
 from crucible_worker.history import resumptions
 from crucible_worker.journal.sqlite import JournalMark
 from crucible_worker.testing import RunningWorker, ScriptedModel, run_worker
@@ -135,7 +135,7 @@ class _Unloadable(ScriptedModel):
 
 async def test_an_interruption_that_callers_can_see_can_be_resumed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A start that comes while the worker has yet to release the evaluation's lock waits for that, and resumes it."""
-    interrupts, released, put_off, keep = threading.Event(), threading.Event(), waits.put_off, JournalMark.keep
+    interrupts, released, put_off, keep = threading.Event(), threading.Event(), controls.put_off, JournalMark.keep
     committed = asyncio.Event()
     loop = asyncio.get_running_loop()
 
@@ -150,8 +150,8 @@ async def test_an_interruption_that_callers_can_see_can_be_resumed(monkeypatch: 
             loop.call_soon_threadsafe(committed.set)
             released.wait(60)
 
-    monkeypatch.setattr(waits, "FIRST_REST_SECONDS", 0.0)
-    monkeypatch.setattr(waits, "put_off", put_off_now)
+    monkeypatch.setattr(controls, "FIRST_REST_SECONDS", 0.0)
+    monkeypatch.setattr(controls, "put_off", put_off_now)
     monkeypatch.setattr(JournalMark, "keep", keep_late)
     async with rig(_Unloadable(), outage_seconds=0.2) as r:
         await r.evaluation.start_evaluation(asked())

@@ -14,7 +14,7 @@ from crucible_bridge.errors import BackendError
 from crucible_bridge.events import Event, EventKind
 from crucible_bridge.types import EvaluationState, EvaluatorSpec, Limits, SamplingParams, Verdict
 from crucible_bridge.v1 import events_pb2
-from crucible_worker.engine import spans
+from crucible_worker.engine import evaluator_progress
 from crucible_worker.journal import JournalUnavailable
 from crucible_worker.testing import STALL, ScriptedModel
 from tests.service.evaluation_kit import (
@@ -197,8 +197,8 @@ async def test_an_evaluator_whose_samples_are_done_ends_in_the_next_attempt(monk
             raise troubles.pop()
         end(*arguments)
 
-    end = spans.end
-    monkeypatch.setattr(spans, "end", troubled)
+    end = evaluator_progress.end
+    monkeypatch.setattr(evaluator_progress, "end", troubled)
     async with rig() as r:
         await r.evaluation.start_evaluation(asked())
         await r.told(EventKind.EVALUATION_INTERRUPT)

@@ -25,7 +25,7 @@ from crucible_bridge.types import (
     Sample,
     SamplingParams,
 )
-from crucible_worker.datasets.hub import loading
+from crucible_worker.datasets import row_process
 from crucible_worker.datasets.hub.reader import rows
 from crucible_worker.datasets.loading import load
 from crucible_worker.testing import run_worker
@@ -268,7 +268,7 @@ def test_a_hub_in_trouble_may_be_asked_again(home, monkeypatch):
 
 def test_no_request_waits_for_ever(monkeypatch):
     """The library asks for folders without any bound; two hosts that never answer would keep all others waiting."""
-    from crucible_worker.datasets.hub import fetching
+    from crucible_worker.datasets.hub import library
     from crucible_worker.util import hub_requests
 
     made = []
@@ -284,7 +284,7 @@ def test_no_request_waits_for_ever(monkeypatch):
                 client.get(address, **bound)
             error = caught.value.with_traceback(None)
             error.__cause__ = error.__context__ = None  # the library loses them on its way
-            assert fetching._problem({}, error).reason == "HUB_UNREACHABLE"
+            assert library._problem({}, error).reason == "HUB_UNREACHABLE"
 
 
 def test_offline_in_the_environment_goes_before_the_setting(home, monkeypatch):
@@ -316,9 +316,7 @@ def test_keys_of_the_hub_stay_outside_where_the_hub_is_not_asked(monkeypatch, tm
     """The child that reads the cache has no token, and is told to stay offline."""
     monkeypatch.setenv("HF_TOKEN", "hf_canary")
     told = tmp_path / "told"
-    scripted_reader(
-        monkeypatch, tmp_path, loading, f"open({str(told)!r}, 'w').write(repr(dict(os.environ)))\nsay(b'.')"
-    )
+    scripted_reader(monkeypatch, tmp_path, f"open({str(told)!r}, 'w').write(repr(dict(os.environ)))\nsay(b'.')")
 
     with pytest.raises(InvalidField, match="holds no sample"):
         read(sums())
@@ -329,7 +327,7 @@ def test_keys_of_the_hub_stay_outside_where_the_hub_is_not_asked(monkeypatch, tm
 
 def test_a_reader_that_dies_is_no_end(monkeypatch, tmp_path):
     """Rows without their end are not taken for all rows."""
-    scripted_reader(monkeypatch, tmp_path, loading, 'say(b\'r{"input": "a"}\')\nos.kill(os.getpid(), 9)')
+    scripted_reader(monkeypatch, tmp_path, 'say(b\'r{"input": "a"}\')\nos.kill(os.getpid(), 9)')
 
     with pytest.raises(Unavailable) as caught:
         read(sums(columns={"input": "question"}))
@@ -343,7 +341,6 @@ def test_a_reader_that_nobody_waits_for_ends(monkeypatch, tmp_path):
     scripted_reader(
         monkeypatch,
         tmp_path,
-        loading,
         f"open({str(pid)!r} + '.new', 'w').write(str(os.getpid()))\nos.rename({str(pid)!r} + '.new', {str(pid)!r})\n"
         "import signal\nsignal.pause()",
     )
@@ -360,7 +357,7 @@ def test_a_reader_that_nobody_waits_for_ends(monkeypatch, tmp_path):
 
 def test_without_the_extra_it_says_what_to_install(monkeypatch):
     """Nothing is started."""
-    monkeypatch.setattr(loading, "_NEEDED", "a_module_that_nobody_has")
+    monkeypatch.setattr(row_process, "_HUB_LIBRARY", "a_module_that_nobody_has")
 
     with pytest.raises(FailedPrecondition, match=r"crucible-bridge\[datasets\]") as caught:
         read(sums())

@@ -10,16 +10,16 @@ import pytest
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition, NotFound, PermissionDenied, Unavailable
 from crucible_bridge.types import EmbeddedModel, HubModel, ModelInput, SamplingParams
+from crucible_worker import embedded
 from crucible_worker.backends.local import LocalBackend
-from crucible_worker.backends.local.hub import fetching
-from crucible_worker.embedded import registry
+from crucible_worker.backends.local.hub import models
 from tests import needs
 from tests.service.hub_server import COMMIT, REPO_ID, hub
 
 needs.modules("torch", "transformers")
 
 CACHED = "0123456789abcdef0123456789abcdef01234567"
-CHECKPOINT = registry.path("arithmetic@600")
+CHECKPOINT = embedded.path("arithmetic@600")
 
 
 def fill(root: Path, repo_id: str, *, commit: str = CACHED, ref: str | None = "main", leave_out: str = "") -> Path:
@@ -206,7 +206,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         f"os.rename({str(pid)!r} + '.new', {str(pid)!r})\nsignal.pause()\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(fetching, "_FETCHER", "a_scripted_fetcher")
+    monkeypatch.setattr(models, "_FETCHER", "a_scripted_fetcher")
     return pid
 
 

@@ -18,8 +18,7 @@ from crucible_bridge.errors import BackendError
 from crucible_bridge.events import Event, EventKind
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluationState, EvaluatorSpec, Limits, Sample, Verdict
-from crucible_worker.evaluators.inspect import evaluator, process
-from crucible_worker.evaluators.inspect import folders as folders_of_tasks
+from crucible_worker.evaluators.inspect import evaluator, files, process
 from crucible_worker.evaluators.inspect.process import MAX_QUESTIONS, run_in_process
 from tests.processes import is_alive
 from tests.service.evaluation_kit import HeldModel, asked, rig, samples_of
@@ -454,7 +453,7 @@ async def test_what_was_scored_stands_at_the_deadline_of_the_evaluation(
 async def test_it_dies_with_the_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """By a SIGKILL of the worker, too, which closes nothing in order; its folder is removed before the next task."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setattr(folders_of_tasks, "UNHELD_SECONDS", 0.0)
+    monkeypatch.setattr(files, "UNHELD_SECONDS", 0.0)
     pid_file = tmp_path / "pid"
     program = f"""
 import asyncio, pathlib, sys
@@ -472,7 +471,7 @@ asyncio.run(process.run_in_process({{"task": "hang"}}, answer, network=False))
     pid = int(pid_file.read_text())
     assert is_alive(pid)
     (left,) = tmp_path.glob("crucible-inspect-*")
-    folders_of_tasks.remove_abandoned()
+    files.remove_abandoned()
     assert left.is_dir()
 
     worker.send_signal(signal.SIGKILL)
@@ -494,11 +493,11 @@ def test_folders_of_others_stay(folders: Path) -> None:
     for folder in (young, old):
         folder.mkdir(mode=0o700)
         (folder / "file").touch()
-    long_ago = time.time() - folders_of_tasks.UNHELD_SECONDS - 1
+    long_ago = time.time() - files.UNHELD_SECONDS - 1
     for path in (old, elsewhere, folders / "crucible-inspect-file"):
         os.utime(path, (long_ago, long_ago))
 
-    folders_of_tasks.remove_abandoned()
+    files.remove_abandoned()
 
     names = {path.name for path in folders.iterdir()}
     assert names == {"elsewhere", "crucible-inspect-link", "crucible-inspect-file", "crucible-inspect-young"}

@@ -10,9 +10,9 @@ import pytest_asyncio
 
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.types import Datum, LocalModel, ModelInput, ReplicaState, SamplingParams
-from crucible_worker.backends.local import LocalBackend, devices
-from crucible_worker.backends.local.replicated import replica_names
-from crucible_worker.embedded import registry
+from crucible_worker import embedded
+from crucible_worker.backends.local import LocalBackend, backend
+from crucible_worker.backends.local.model import replica_names
 from tests import needs
 from tests.robustness.harness import until
 from tests.service.processes_kit import hosts_of
@@ -30,7 +30,7 @@ LOAD_SECONDS = 120.0
 def root(tmp_path_factory):
     """A model root with a copy of an embedded checkpoint."""
     root = tmp_path_factory.mktemp("root")
-    shutil.copytree(registry.path("arithmetic@600"), root / "plain")
+    shutil.copytree(embedded.path("arithmetic@600"), root / "plain")
     return root
 
 
@@ -112,7 +112,7 @@ async def test_a_host_that_dies_loses_no_call(local):
 
 async def test_each_device_must_exist(local, monkeypatch):
     """One that this machine does not have is refused before anything is started."""
-    monkeypatch.setattr(devices, "_absent", lambda: "this machine has no NVIDIA driver")
+    monkeypatch.setattr(backend, "_absent", lambda: "this machine has no NVIDIA driver")
     with pytest.raises(FailedPrecondition) as caught:
         await local.open(LocalModel("plain", device="cuda:0,cuda:1"))
     assert caught.value.reason == "DEVICE_NOT_FOUND"

@@ -12,8 +12,8 @@ import pytest
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.types import InstalledModel
 from crucible_worker.backends.managed import replica as replica_module
-from crucible_worker.backends.managed.programs import PROGRAMS as PROGRAMS_BY_NAME
 from crucible_worker.backends.managed.replica import LOG_SECONDS
+from crucible_worker.backends.managed.replica import PROGRAMS as PROGRAMS_BY_NAME
 from crucible_worker.backends.managed.settings import ManagedServer
 from tests import needs
 from tests.processes import is_alive

@@ -27,7 +27,7 @@ from crucible_bridge.types import (
 )
 from crucible_worker.backends.openai.backend import OpenAIBackend
 from crucible_worker.backends.openai.bodies import NEUTRAL
-from crucible_worker.backends.openai.served import PROBE_TEXT
+from crucible_worker.backends.openai.connection import PROBE_TEXT
 from crucible_worker.backends.openai.servers import OpenAIServer
 from crucible_worker.exports.every_eval_ever import SamplesFile, description_of
 from crucible_worker.exports.inspect_log import Counts, header_of
@@ -192,7 +192,7 @@ async def test_a_probe_that_fails_costs_nothing(tmp_path: Path, reply, reason: s
 
 async def test_a_probe_without_an_answer_ends(monkeypatch: pytest.MonkeyPatch):
     """A server that does not answer it in time holds no evaluation up."""
-    monkeypatch.setattr("crucible_worker.backends.openai.served.PROBE_SECONDS", 0.1)
+    monkeypatch.setattr("crucible_worker.backends.openai.connection.PROBE_SECONDS", 0.1)
     async with ScriptedServer(shout, lambda request: Fault.STALL).serving() as server:
         backend = OpenAIBackend([OpenAIServer(name="s", base_url=server.url)])
         model = await backend.open(OpenAIModel("s", "m"))

@@ -13,8 +13,8 @@ from crucible_bridge.errors import BridgeError
 from crucible_bridge.types import EvaluationState, Sample, SamplingParams
 from crucible_worker.backends.openai.fleet import Fleet
 from crucible_worker.backends.openai.model import RemoteModel
+from crucible_worker.backends.openai.scoring import PROBE, TOLERANCE
 from crucible_worker.backends.openai.servers import OpenAIServer
-from crucible_worker.backends.openai.weights import PROBE, TOLERANCE
 from tests import needs
 from tests.service.evaluation_kit import state_of
 from tests.service.openai_kit import Reply, Request, Script, ScriptedServer, answer, worker_on

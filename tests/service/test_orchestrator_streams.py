@@ -26,8 +26,8 @@ from crucible_bridge.types import (
 from crucible_bridge.v1 import evaluation_pb2 as pb
 from crucible_bridge.v1 import evaluation_pb2_grpc, orchestrator_pb2
 from crucible_worker.backends.base import MAX_TEXT_BYTES
+from crucible_worker.rpc.evaluation import evaluate_held
 from crucible_worker.rpc.offload import Offload
-from crucible_worker.rpc.orchestrator import evaluate_held
 from crucible_worker.testing import run_worker
 from crucible_worker.util.limits import WorkerLimits
 from tests.robustness.harness import until

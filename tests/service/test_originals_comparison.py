@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from crucible_bridge.types import EvaluatorSpec, Sample, Verdict
-from crucible_worker.evaluators.judging import preference_prompt
+from crucible_worker.evaluators.comparison import preference_prompt
 from crucible_worker.testing import ScriptedModel, run_worker
 from tests.service.evaluation_kit import asked, samples_of
 from tests.service.originals_kit import CodePoints, SamplingClient, originals

@@ -24,8 +24,8 @@ from crucible_bridge.types import (
     SamplingParams,
     Verdict,
 )
-from crucible_worker.engine import waits
-from crucible_worker.inference import outages
+from crucible_worker.engine import controls
+from crucible_worker.inference import retries
 from crucible_worker.testing import ScriptedModel, run_worker
 from crucible_worker.util.limits import WorkerLimits
 from tests import needs
@@ -41,8 +41,8 @@ BUSY = refusal(503)
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that is away is asked often."""
-    monkeypatch.setattr(outages, "FIRST_WAIT_SECONDS", 0.05)
-    monkeypatch.setattr(outages, "MAX_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(retries, "FIRST_WAIT_SECONDS", 0.05)
+    monkeypatch.setattr(retries, "MAX_WAIT_SECONDS", 0.05)
 
 
 class Away(ScriptedServer):
@@ -188,7 +188,7 @@ async def test_a_deadline_passes_during_an_outage(tmp_path: Path):
 @pytest.mark.core
 async def test_an_outage_that_lasts_interrupts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """Waiting callers get UNAVAILABLE; no attempt begins for some time, then the same call runs what is left."""
-    monkeypatch.setattr(waits, "FIRST_REST_SECONDS", 2.0)
+    monkeypatch.setattr(controls, "FIRST_REST_SECONDS", 2.0)
     server, request = Away(), wanted()
     async with server.serving(), worker_on(server, tmp_path, limits=WorkerLimits(outage_seconds=0.5)) as bridge:
         with pytest.raises(Unavailable, match="waited too long for server s since") as caught:

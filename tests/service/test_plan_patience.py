@@ -20,7 +20,7 @@ from crucible_bridge.types import EmbeddedModel, EvaluationPlan, Goal, LocalMode
 from crucible_worker.backends.base import Model
 from crucible_worker.config import Settings
 from crucible_worker.journal import Transaction
-from crucible_worker.journal.patient_plans import PatientRow, PatientStep, replace_steps
+from crucible_worker.journal.plans import PatientRow, PatientStep, replace_steps
 from crucible_worker.journal.schema import JOURNAL_FILE
 from crucible_worker.planning import patience
 from crucible_worker.server import Worker

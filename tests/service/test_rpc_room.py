@@ -17,7 +17,7 @@ from crucible_bridge.v1 import evaluation_pb2 as pb
 from crucible_bridge.v1 import grading_pb2, grading_pb2_grpc
 from crucible_worker.rpc.byte_budget import RETRY_AFTER_SECONDS, SMALL_BYTES, ByteBudget
 from crucible_worker.testing import STALL, ScriptedModel
-from crucible_worker.util.timeouts import TimeoutQueue
+from crucible_worker.util.tasks import TimeoutQueue
 from tests.robustness.harness import until
 from tests.service.evaluation_kit import Rig, rig, samples_of
 from tests.service.evaluation_kit import asked as evaluations_to_run

@@ -16,11 +16,11 @@ from crucible_bridge.errors import BridgeError, Code, ResourceExhausted
 from crucible_bridge.types import GradeItem, GradeMathRequest, MathPolicy, Verdict
 from crucible_bridge.v1 import grading_pb2 as pb
 from crucible_worker.grading.pool import GradingPool
-from crucible_worker.rpc.byte_budget import RETRY_AFTER_SECONDS
-from crucible_worker.rpc.work import (
+from crucible_worker.rpc.byte_budget import (
     LEAST_RETRY_SECONDS,
     MOST_OTHERS,
     MOST_RETRY_SECONDS,
+    RETRY_AFTER_SECONDS,
     UNIT_BYTES,
     WorkBound,
     counted,

@@ -8,8 +8,7 @@ import pytest
 from crucible_bridge.errors import BackendError, Code, FailedPrecondition, InvalidField, NotFound
 from crucible_bridge.types import ChatMessage, Datum, ModelInput, SamplingParams, TinkerModel
 from crucible_worker.backends.base import MAX_TEXT_BYTES
-from crucible_worker.backends.tinker.backend import TinkerBackend
-from crucible_worker.backends.tinker.requests import MAX_SEED, MAX_TOKEN
+from crucible_worker.backends.tinker.backend import MAX_SEED, MAX_TOKEN, TinkerBackend
 from tests import needs
 from tests.service.tinker_kit import (
     EOS,

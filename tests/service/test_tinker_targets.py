@@ -10,7 +10,7 @@ from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluationState, ModelInput, Sample, Verdict
 from crucible_worker.backends.base import Capability
 from crucible_worker.backends.continuations import sample_continuations
-from crucible_worker.backends.tinker.model import MAX_TARGET_REFUSALS
+from crucible_worker.backends.tinker.backend import MAX_TARGET_REFUSALS
 from tests import needs
 from tests.service.evaluation_kit import samples_of
 from tests.service.tinker_kit import (

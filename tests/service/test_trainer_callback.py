@@ -20,7 +20,7 @@ from crucible_bridge.events import EventKind
 from crucible_bridge.suites import load_plan, load_suite
 from crucible_bridge.types import EvaluationState
 from crucible_worker.config import Settings
-from crucible_worker.config.plans import RunPlan
+from crucible_worker.config.settings import RunPlan
 from crucible_worker.server import Worker
 from crucible_worker.testing import EventRecorder, record_events
 from tests import commands, needs

@@ -31,8 +31,7 @@ from crucible_bridge.errors import FailedPrecondition  # noqa: E402
 from crucible_bridge.types import TinkerModel  # noqa: E402
 from crucible_worker.backends.local.host.texts import Texts  # noqa: E402
 from crucible_worker.backends.local.tokenizer import HostedTokenizer  # noqa: E402
-from crucible_worker.backends.tinker.backend import TinkerBackend  # noqa: E402
-from crucible_worker.backends.tinker.model import ServedModel  # noqa: E402
+from crucible_worker.backends.tinker.backend import ServedModel, TinkerBackend  # noqa: E402
 from crucible_worker.backends.tinker.services import TinkerService  # noqa: E402
 from crucible_worker.backends.tinker.tokenizer import TokenizerName  # noqa: E402
 from crucible_worker.config import Settings  # noqa: E402

@@ -27,12 +27,12 @@ from crucible_bridge.types import (
     Usage,
     Verdict,
 )
-from crucible_worker.embedded import registry
+from crucible_worker import embedded
 from crucible_worker.evaluators.registry import EVALUATORS
 from crucible_worker.events import run_events
 from crucible_worker.grading.registry import GRADERS
 from crucible_worker.journal.follows import CheckpointRow, CheckpointState
-from crucible_worker.journal.patient_plans import PatientPlan, PatientStep
+from crucible_worker.journal.plans import PatientPlan, PatientStep
 from crucible_worker.journal.queries import EvaluationRow
 from crucible_worker.journal.records import request_to_record
 from crucible_worker.planning import follow_records
@@ -216,7 +216,7 @@ def test_every_embedded_model_that_is_named_ships():
     }
 
     assert named
-    assert named <= set(registry.names())
+    assert named <= set(embedded.names())
 
 
 def comments_of_kinds() -> dict[EventKind, str]:

@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from crucible_worker.declared_options import handed_names
-from crucible_worker.evaluators.parts import EvaluatorParts
-from crucible_worker.evaluators.registry import EVALUATORS
+from crucible_worker.evaluators.registry import EVALUATORS, EvaluatorParts
 from crucible_worker.grading.registry import GRADERS, GradingParts, handed
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from crucible_worker.config import SettingsError, load_settings
-from crucible_worker.config.plans import MAX_PATTERN, RunPlan, read_plans
+from crucible_worker.config.settings import MAX_PATTERN, RunPlan, read_plans
 from tests.tables import rows
 
 SUITE = """

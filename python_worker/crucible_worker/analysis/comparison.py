@@ -43,8 +43,8 @@ from crucible_worker.history.rules import of_latest_rules
 from crucible_worker.journal import Journal
 from crucible_worker.journal.queries import EvaluationRow, Reads, SnapshotReads, evaluation_of, find, list_rows
 from crucible_worker.journal.records import request_from_record
-from crucible_worker.metrics.multiple import holm
 from crucible_worker.metrics.paired import paired_difference
+from crucible_worker.metrics.significance import holm
 from crucible_worker.reports.ranking import Written, enough_scored, scored_by_key, superseded
 
 __all__ = ["Comparisons", "Known", "compare_in"]

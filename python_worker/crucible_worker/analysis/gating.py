@@ -34,9 +34,16 @@ from crucible_worker.analysis.pairing import (
     why_not,
 )
 from crucible_worker.journal.queries import EvaluationRow, Reads, evaluation_of, find
-from crucible_worker.metrics.gating import AllowedDrop, Drop, GateFinding, drop_of_values, finding, paired_drop
-from crucible_worker.metrics.multiple import holm
-from crucible_worker.metrics.paired import MAX_SCORE
+from crucible_worker.metrics.paired import (
+    MAX_SCORE,
+    AllowedDrop,
+    Drop,
+    GateFinding,
+    drop_of_values,
+    finding,
+    paired_drop,
+)
+from crucible_worker.metrics.significance import holm
 from crucible_worker.reports.metric_keys import STRICT, reasons_text
 
 __all__ = ["gate"]

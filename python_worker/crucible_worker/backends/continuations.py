@@ -1,4 +1,4 @@
-"""Log-probabilities of several continuations of one prompt, in as few calls as the model's client allows.
+"""Several questions to a model at once, and log-probabilities of several continuations of a prompt in few calls.
 
 A model that takes all continuations of a prompt at once (CONTINUATIONS) is called once. Any other measures each token
 of a sequence given those before it, and one call serves
@@ -12,7 +12,9 @@ of a sequence given those before it, and one call serves
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Coroutine, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -20,9 +22,23 @@ from crucible_bridge.errors import BackendError, FailedPrecondition, InvalidFiel
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Datum, ModelInput
 from crucible_worker.backends.base import Capability, Model
-from crucible_worker.backends.concurrently import concurrently
 
-__all__ = ["forward_continuations", "sample_continuations"]
+__all__ = ["concurrently", "forward_continuations", "sample_continuations"]
+
+# Several questions at once, for one sample or one call.
+
+T = TypeVar("T")
+
+
+async def concurrently(*questions: Coroutine[Any, Any, T]) -> list[T]:
+    """Await all of them at once, and return their answers in this order; the first error cancels the others."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(question) for question in questions]
+    except BaseExceptionGroup as failed:
+        # The caller needs one error, not an ExceptionGroup.
+        raise failed.exceptions[0] from None
+    return [task.result() for task in tasks]
 
 
 Tokens = Sequence[int]

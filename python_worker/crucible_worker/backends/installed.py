@@ -19,10 +19,9 @@ import structlog
 from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import MODEL_SCHEMES, BackendInfo, InstalledModel, SampledSequence, ServerEngine
-from crucible_worker.backends.base import ANSWERING, Backend, Capability, Model
+from crucible_worker.backends.base import ANSWERING, Backend, Capability, Model, WrappedModel
 from crucible_worker.backends.distributions import Measured
 from crucible_worker.backends.metering import Meter
-from crucible_worker.backends.wrapping import WrappedModel
 from crucible_worker.util.entry_points import EntryPoints, told
 from crucible_worker.util.error_reporter import logged, with_id
 

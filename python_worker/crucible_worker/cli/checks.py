@@ -192,10 +192,10 @@ def _journal(state_dir: Path) -> str:
 
 def _database(url: str) -> str:
     """Only looks: nothing is created in the database."""
-    from crucible_worker.journal.urls import without_password
+    from crucible_worker.journal.store import without_password
 
     try:
-        from crucible_worker.journal.postgres.looking import look
+        from crucible_worker.journal.postgres.store import look
     except ModuleNotFoundError as error:
         raise _Missing(f"{error.name} is not installed") from None
     return f"{without_password(url)}, {look(url, waiting_text)}"
@@ -319,7 +319,7 @@ async def _ran(images: Sequence[CodeImage]) -> str:
 
 
 def _embedded() -> str:
-    from crucible_worker.embedded.registry import names
+    from crucible_worker.embedded import names
 
     if not names():
         raise _Missing("no checkpoint came with this installation")

@@ -40,7 +40,7 @@ from crucible_worker.cli.tables import one_line
 from crucible_worker.cli.workspace import Termination, opened
 from crucible_worker.config import Settings
 from crucible_worker.evaluations import Evaluations
-from crucible_worker.evaluators.parts import EvaluatorParts
+from crucible_worker.evaluators.registry import EvaluatorParts
 from crucible_worker.journal.follows import FollowRow
 from crucible_worker.planning.follow.following import Following
 from crucible_worker.planning.follow.follows import Follows

@@ -157,7 +157,7 @@ def _opened(source: Path, output: Path) -> Iterator[tuple[BinaryIO, BinaryIO]]:
     """The input as it is on disk, and its text."""
     from crucible_bridge.errors import FailedPrecondition, InvalidField
     from crucible_bridge.reasons import Reason
-    from crucible_worker.datasets.text_files import text_file
+    from crucible_worker.datasets.jsonl import text_file
 
     if output.exists() and source.exists() and output.samefile(source):
         raise InvalidField("--output", "is the input, which would be lost")

@@ -37,7 +37,7 @@ def evaluators(kind: _Kind = None, as_json: Json = False) -> None:
     from crucible_bridge.errors import BridgeError
     from crucible_worker.cli.own_files import OwnFiles
     from crucible_worker.evaluators import registry
-    from crucible_worker.evaluators.parts import EvaluatorParts
+    from crucible_worker.evaluators.registry import EvaluatorParts
 
     files = OwnFiles()
     parts = EvaluatorParts(own_evaluators=files.evaluators)

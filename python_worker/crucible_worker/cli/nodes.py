@@ -164,7 +164,7 @@ def _in_words(line: str) -> str:
 
 
 def _command(served: WorkerEndpoint, ready: Path) -> Sequence[str]:
-    bound = (sys.executable, "-P", "-m", "crucible_worker.children.bound", str(os.getpid()))
+    bound = (sys.executable, "-P", "-m", "crucible_worker.children.lifetime", str(os.getpid()))
     return (*bound, sys.executable, "-P", "-m", "crucible_worker", "serve", f"--ready-file={ready}", *served.options)
 
 

@@ -22,8 +22,7 @@ from crucible_bridge.types import EvaluatorInfo
 from crucible_worker.cli.requests import EvaluateOptions
 from crucible_worker.declared_options import Undeclarable
 from crucible_worker.evaluators.declared import BaseEvaluator
-from crucible_worker.evaluators.entry_points import kind_of
-from crucible_worker.evaluators.guarded import GuardedType
+from crucible_worker.evaluators.installed import GuardedType, kind_of
 from crucible_worker.evaluators.registry import EVALUATORS
 from crucible_worker.grading.base import GraderType
 from crucible_worker.grading.custom import declared_grader, guarded

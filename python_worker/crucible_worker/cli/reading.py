@@ -268,7 +268,7 @@ def read_or_exit(
 
 def journal_of(settings: Settings) -> str:
     """Where a journal is, for people."""
-    from crucible_worker.journal.urls import without_password
+    from crucible_worker.journal.store import without_password
 
     return str(settings.state_dir) if settings.journal is None else without_password(settings.journal)
 

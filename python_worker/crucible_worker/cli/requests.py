@@ -40,7 +40,7 @@ from crucible_worker.engine.preparation import keys_of
 from crucible_worker.engine.specification import PlacedKeys, refuse_equal_keys
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.inspect.allowed import InspectAllowlist, TaskName, parse_task
-from crucible_worker.evaluators.parts import EvaluatorParts
+from crucible_worker.evaluators.registry import EvaluatorParts
 from crucible_worker.grading import registry as graders
 from crucible_worker.grading.registry import NO_GRADING_PARTS
 

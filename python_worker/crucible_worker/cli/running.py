@@ -47,14 +47,13 @@ from crucible_worker.config import Settings
 from crucible_worker.engine.phases import Phase
 from crucible_worker.engine.resuming import refuse_bound
 from crucible_worker.evaluations import Evaluations
-from crucible_worker.evaluators.parts import EvaluatorParts
-from crucible_worker.evaluators.registry import info_if_known
+from crucible_worker.evaluators.registry import EvaluatorParts, info_if_known
 from crucible_worker.journal.records import Joint
 from crucible_worker.reports.facts import adjustments_text, another_model, named_with_role
 from crucible_worker.reports.metric_keys import evaluator_sentences, unscored_warnings
 from crucible_worker.server.parts import CustomFiles
 from crucible_worker.telemetry import configure_logging
-from crucible_worker.util.held_paths import format_own_model
+from crucible_worker.util.model_refs import format_own_model
 
 if TYPE_CHECKING:
     from crucible_bridge import Bridge

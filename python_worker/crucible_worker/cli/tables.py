@@ -9,7 +9,7 @@ from typing import Any, TextIO
 from crucible_bridge.events import Event
 from crucible_bridge.types import Evaluation, SampleResult
 from crucible_worker.reports.facts import engine_as_data, usage_as_data
-from crucible_worker.util.held_paths import format_own_model
+from crucible_worker.util.model_refs import format_own_model
 
 __all__ = ["evaluation_as_data", "event_as_data", "one_line", "unscored", "write_table"]
 

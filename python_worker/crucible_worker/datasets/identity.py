@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 
 from crucible_bridge.types import Conversation, EvaluationPlan, InlineDataset, PlannedEvaluation, Sample
-from crucible_worker.journal.messages import messages_to_values
-from crucible_worker.journal.packing import pack
+from crucible_worker.journal.packing import messages_to_values, pack
 
 __all__ = ["SampleCache", "canonical", "digest", "with_kept_samples"]
 

@@ -1,13 +1,17 @@
-"""Data sets: from a source to samples, all checked before anything is evaluated, with their fingerprint."""
+"""Data sets: from a source to samples, all checked before anything is evaluated; their fingerprint; recent ones."""
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import dataclasses
 import hashlib
 import itertools
+import os
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import weakref
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
@@ -32,16 +36,28 @@ from crucible_bridge.types import (
     RowReader,
     Sample,
     TokensChunk,
+    format_file,
+    format_hub,
 )
-from crucible_worker.datasets.hub.loading import read_rows
 from crucible_worker.datasets.identity import SampleCache
 from crucible_worker.datasets.jsonl import find_file, read_lines
+from crucible_worker.datasets.row_process import read_rows, read_table
 from crucible_worker.datasets.spool import MalformedSample, SpooledSamples, shuffle_key, spool
-from crucible_worker.datasets.tables.loading import read_table
-from crucible_worker.journal.messages import messages_to_values
-from crucible_worker.util.file_states import state_of
+from crucible_worker.journal.packing import messages_to_values
+from crucible_worker.util.files import state_of
 
-__all__ = ["BUILTIN_DATASETS", "LoadedDataset", "MalformedSample", "field_of", "load"]
+__all__ = [
+    "BUILTIN_DATASETS",
+    "MAX_CACHED",
+    "MAX_FILE_BYTES",
+    "SETTLED_SECONDS",
+    "DatasetCache",
+    "LoadedDataset",
+    "MalformedSample",
+    "field_of",
+    "load",
+]
+
 
 CHANGE_CHECK_SECONDS = 0.5
 """Seconds between two looks whether a file that is read is being written."""
@@ -93,7 +109,7 @@ def load(
         Unavailable: the file was written while it was read (DATASET_CHANGED_WHILE_READ).
         FailedPrecondition: a file is requested, and the worker has no data root.
         Unavailable: there is no room for the samples (NO_ROOM_FOR_DATASET).
-        BridgeError: the hub's data set cannot be loaded; see `datasets.hub.loading.read_rows`.
+        BridgeError: the hub's data set cannot be loaded; see `datasets.row_process.read_rows`.
     """
     if dataset.limit is not None and dataset.limit < 1:
         raise InvalidField("dataset.limit", f"is {dataset.limit}, at least 1 is needed")
@@ -318,3 +334,103 @@ def _canonical_chunk(chunk: ModelInputChunk) -> list[object]:
             return ["image", chunk.format, bytes(chunk.data), chunk.expected_tokens]
         case ImageAssetChunk():
             return ["asset", chunk.format, chunk.location, chunk.expected_tokens]
+
+
+# Data sets that were loaded recently or are still in use: reused while their files are unchanged.
+#
+# The steps of a plan read the same data again and again. A reused data set is what a new read would return: a file
+# counts as unchanged while its path, size and times are the same, and only if it had not been modified for longer than
+# the resolution of a file system's times; a commit of the hub never changes.
+
+MAX_CACHED = 4
+"""Data sets that are cached: the samples of small ones in memory, those of large ones in a file of the worker."""
+MAX_FILE_BYTES = 256 * 1024 * 1024
+"""The samples of a larger file, or commit of the hub, are cached only while an evaluation uses them: not for the life
+of the worker, and not once for every step in the queue."""
+SETTLED_SECONDS = 2.0
+"""The coarsest resolution of a file system's times: of two changes within it, the second may not show."""
+
+_Identity = tuple[str, int, int, int, int, int]
+
+
+class DatasetCache:
+    """Loads data sets; those of unchanged files and of commits once. Thread-safe."""
+
+    def __init__(self, data_roots: Sequence[Path], settled_seconds: float = SETTLED_SECONDS) -> None:
+        """Start empty; files lie below these roots, and are cached once they were not changed for `settled_seconds`."""
+        self._roots, self._settled_ns = data_roots, int(settled_seconds * 1e9)
+        self._kept: collections.OrderedDict[Hashable, LoadedDataset] = collections.OrderedDict()
+        self._in_use: weakref.WeakValueDictionary[Hashable, SpooledSamples] = weakref.WeakValueDictionary()
+        self._fingerprints: weakref.WeakKeyDictionary[SpooledSamples, str] = weakref.WeakKeyDictionary()
+        self._lock = threading.Lock()
+
+    def load(self, dataset: Dataset, load: Callable[[], LoadedDataset]) -> LoadedDataset:
+        """What `load` returns, or what it returned for the same data set and unchanged content.
+
+        Raises:
+            BridgeError: as `datasets.loading.load` does.
+        """
+        match dataset.source:
+            case JsonlDataset() | FileDataset() as source:
+                return self._load_file(dataset, source, load)
+            case HubDataset(revision=str()) as source:
+                return self._load_commit(dataset, source, load)
+            case _:
+                return load()
+
+    def _load_file(
+        self, dataset: Dataset, source: JsonlDataset | FileDataset, load: Callable[[], LoadedDataset]
+    ) -> LoadedDataset:
+        began = time.time_ns()
+        before = self._identity(source)
+        if before is None:
+            return load()
+        key = (format_file(source), _choice(dataset), before)
+        if (kept := self._find(key)) is not None:
+            return kept
+        loaded = load()
+        *_, size, modified, changed = before
+        settled = began - max(modified, changed) > self._settled_ns
+        if settled and self._identity(source) == before:
+            self._store(key, loaded, size)
+        return loaded
+
+    def _load_commit(self, dataset: Dataset, source: HubDataset, load: Callable[[], LoadedDataset]) -> LoadedDataset:
+        key = (format_hub(source), _choice(dataset))
+        if (kept := self._find(key)) is not None:
+            return kept
+        loaded = load()
+        if isinstance(loaded.samples, SpooledSamples):
+            self._store(key, loaded, loaded.samples.size)
+        return loaded
+
+    def _find(self, key: Hashable) -> LoadedDataset | None:
+        with self._lock:
+            if key in self._kept:
+                self._kept.move_to_end(key)
+                return self._kept[key]
+            samples = self._in_use.get(key)
+            return None if samples is None else LoadedDataset(samples=samples, fingerprint=self._fingerprints[samples])
+
+    def _store(self, key: Hashable, loaded: LoadedDataset, size: int) -> None:
+        with self._lock:
+            if isinstance(loaded.samples, SpooledSamples):
+                self._in_use[key] = loaded.samples
+                self._fingerprints[loaded.samples] = loaded.fingerprint
+            if size <= MAX_FILE_BYTES:
+                self._kept[key] = loaded
+            while len(self._kept) > MAX_CACHED:
+                self._kept.popitem(last=False)
+
+    def _identity(self, source: JsonlDataset | FileDataset) -> _Identity | None:
+        path = find_file(source.path, self._roots, field_of(source))
+        try:
+            found = os.stat(path)
+        except OSError:
+            return None  # deleted meanwhile: reading it reports that
+        return (str(path), found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
+
+
+def _choice(dataset: Dataset) -> Hashable:
+    """The options of a data set besides its source, in a hashable form: mappings have none."""
+    return dataset.limit, dataset.shuffle_seed, dataset.skip_malformed, tuple(sorted(dataset.where.items()))

@@ -1,4 +1,4 @@
-"""Rows of a source from a child process that reads, converts and downloads.
+"""Rows of a data set of the hub or of a table from a child process that reads, converts and downloads.
 
 A library there neither blocks the worker nor fills its memory, and the child ends as soon as its rows are not needed
 any more. It receives one request and sends a frame for each row, and one for its end or for what went wrong.
@@ -7,22 +7,28 @@ any more. It receives one request and sends a frame for each row, and one for it
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import importlib.util
 import json
 import os
 import socket
 import threading
 from collections.abc import Callable, Generator, Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
-from crucible_bridge.errors import BridgeError, Unavailable
-from crucible_bridge.types import RowReader
-from crucible_worker.children.entry import begin
+from crucible_bridge.errors import BridgeError, FailedPrecondition, Unavailable
+from crucible_bridge.reasons import Reason
+from crucible_bridge.types import FileDataset, FileFormat, HubDataset, RowReader
+from crucible_bridge.types.columns import METADATA
 from crucible_worker.children.frames import frame, receive
+from crucible_worker.children.lifetime import begin
 from crucible_worker.children.messages import error_from_map, error_to_map, pack, unpack
 from crucible_worker.children.process import Process
 from crucible_worker.datasets.jsonl import MAX_LINE_BYTES, JsonLine, line_of
 
-__all__ = ["Fault", "answer", "rows_of", "without_tokens"]
+__all__ = ["FILE_FIELD", "HUB_FIELD", "Fault", "answer", "read_rows", "read_table", "rows_of", "without_tokens"]
+
 
 _ROW, _LONG, _FAULT, _ERROR, _END = b"r", b"l", b"m", b"e", b"."
 """First byte of a frame of the child: a row as JSON, a row that is too long, the fault of a row, the error that ended
@@ -141,3 +147,98 @@ def _lines(
             return
         else:
             raise died
+
+
+# Rows of a data set of the hub, in the form of a file's records, from a child process.
+
+HUB_FIELD = "dataset.hub"
+"""Where a request names a data set of the hub."""
+
+_HUB_LIBRARY = "datasets"
+_HUB_READER = "crucible_worker.datasets.hub.reader"
+_HUB_ENVIRONMENT = {
+    "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+    "HF_HUB_DISABLE_TELEMETRY": "1",
+    "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
+}
+_OFFLINE = {"HF_HUB_OFFLINE": "1", "HF_DATASETS_OFFLINE": "1"}
+
+
+def read_rows(
+    source: HubDataset, *, network: bool, limit: int | None, go_on: Callable[[], None]
+) -> Generator[JsonLine, None, None]:
+    """The rows of a data set, in order, numbered from 1, malformed ones included. Closing it ends the child.
+
+    Args:
+        source: which data set.
+        network: whether the hub may be queried; otherwise, or if the environment sets HF_HUB_OFFLINE or
+            HF_DATASETS_OFFLINE, only the cache is read.
+        limit: number of rows; all if None.
+        go_on: called while the child is silent; it raises to stop the reading.
+
+    Raises:
+        FailedPrecondition: the extra is not installed (EXTRA_NOT_INSTALLED), or the data set cannot be read
+            (HUB_DATASET_REFUSED).
+        NotFound: there is no such data set, configuration or split (UNKNOWN_DATASET), or the cache does not have it
+            (NOT_CACHED).
+        InvalidField: a column does not exist (NO_SUCH_COLUMN), or the source does not say which one is the input or
+            which configuration is meant.
+        Unavailable: the hub cannot be reached (HUB_UNREACHABLE), or the child has died (HUB_READER_DIED).
+    """
+    if importlib.util.find_spec(_HUB_LIBRARY) is None:
+        raise FailedPrecondition(
+            f"needs {_HUB_LIBRARY}, which is not installed: install crucible-bridge[datasets]",
+            reason=Reason.EXTRA_NOT_INSTALLED,
+            field=HUB_FIELD,
+        )
+    request = {**dataclasses.asdict(source), "limit": limit}
+    # The child selects the requested columns, so that it need not read the others, and names them by their keys.
+    columns = {key: key for key in source.columns if not key.startswith(METADATA)}
+    rows = RowReader(columns, field=HUB_FIELD, cure="name the columns, as in &input=question&target=answer")
+    died = Unavailable(
+        "the process that reads data sets of the hub has died", reason=Reason.HUB_READER_DIED, field=HUB_FIELD
+    )
+    yield from rows_of(_HUB_READER, request, rows, environment=_environment(network), died=died, go_on=go_on)
+
+
+def _environment(network: bool) -> dict[str, str]:
+    return {**os.environ, **_HUB_ENVIRONMENT} if network else {**without_tokens(), **_HUB_ENVIRONMENT, **_OFFLINE}
+
+
+# Rows of a CSV or Parquet file, from a child process.
+
+FILE_FIELD = "dataset.file"
+"""Where a request names a file."""
+
+_PARQUET_LIBRARY = "pyarrow"
+_TABLE_READER = "crucible_worker.datasets.tables.reader"
+_TABLE_ENVIRONMENT = {"ARROW_DEFAULT_MEMORY_POOL": "system"}
+"""The library's other allocators reserve more than they use, and the child's memory is bounded."""
+
+
+def read_table(
+    path: Path, source: FileDataset, rows: RowReader, go_on: Callable[[], None]
+) -> Generator[JsonLine, None, None]:
+    """The rows of a file, in order, numbered from 1, malformed ones included. Closing it ends the child.
+
+    Args:
+        path: the file.
+        source: its format and its columns.
+        rows: reads its rows.
+        go_on: called while the child is silent; it raises to stop the reading.
+
+    Raises:
+        FailedPrecondition: the extra is not installed (EXTRA_NOT_INSTALLED).
+        InvalidField: the file is not of its format (MALFORMED_FILE), or `rows` refuses the whole.
+        Unavailable: the child has died (FILE_READER_DIED).
+    """
+    if source.format is FileFormat.PARQUET and importlib.util.find_spec(_PARQUET_LIBRARY) is None:
+        raise FailedPrecondition(
+            f"needs {_PARQUET_LIBRARY}, which is not installed: install crucible-bridge[datasets]",
+            reason=Reason.EXTRA_NOT_INSTALLED,
+            field=FILE_FIELD,
+        )
+    request = {"path": str(path), "format": source.format.value, "columns": dict(source.columns)}
+    died = Unavailable("the process that reads files has died", reason=Reason.FILE_READER_DIED, field=FILE_FIELD)
+    environment = {**without_tokens(), **_TABLE_ENVIRONMENT}
+    yield from rows_of(_TABLE_READER, request, rows, environment=environment, died=died, go_on=go_on)

@@ -37,26 +37,25 @@ from crucible_bridge.types import (
 )
 from crucible_worker.backends.orchestrator import Caller
 from crucible_worker.datasets.loading import LoadedDataset
-from crucible_worker.engine import claims, waits
-from crucible_worker.engine.caller_parts import refuse_without_caller, unused_parts
-from crucible_worker.engine.controls import Control, controls_at_work
-from crucible_worker.engine.endings import Ending
+from crucible_worker.engine import claims, controls
+from crucible_worker.engine.auxiliary_models import refuse_without_caller, unused_parts
+from crucible_worker.engine.claims import EvaluationOwners
+from crucible_worker.engine.controls import Control, Ending, controls_at_work
 from crucible_worker.engine.engine import Attempt
-from crucible_worker.engine.evaluation_owners import EvaluationOwners
 from crucible_worker.engine.phases import Phase
 from crucible_worker.engine.preparation import Plan, Prepare, Preparer, Sources
-from crucible_worker.engine.prompt_preview import render_sample
+from crucible_worker.engine.renderings import render_sample
 from crucible_worker.engine.usage import Spending
 from crucible_worker.evaluators.base import Evaluator
 from crucible_worker.history.lifecycle import Reaper
 from crucible_worker.history.rules import refuse_other_rules
 from crucible_worker.journal import Journal, JournalUnavailable, Transaction
-from crucible_worker.journal.log_once import LogOnce
 from crucible_worker.journal.queries import EvaluationRow, Reads, find
 from crucible_worker.journal.records import request_from_record
+from crucible_worker.journal.unavailable import LogOnce
 from crucible_worker.util.fingerprints import model_part, same
 from crucible_worker.util.limits import WorkerLimits
-from crucible_worker.util.turns import FewAtOnce
+from crucible_worker.util.tasks import FewAtOnce
 
 __all__ = [
     "CALLER_LEFT",
@@ -492,7 +491,7 @@ class Admission:
             # It is about to end, or no longer the owner: the next one begins after it, also here.
             await attempt.finished.wait()
         refuse_other_rules(row)
-        waits.refuse_too_early(row)
+        controls.refuse_too_early(row)
         return False
 
     async def _refuse_written_again(self, row: EvaluationRow, model: ModelRef) -> None:

@@ -10,7 +10,7 @@ from typing import Self
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Limits, Problem
 from crucible_worker.evaluators.base import Bound
-from crucible_worker.util.timeouts import TimeoutQueue
+from crucible_worker.util.tasks import TimeoutQueue
 
 __all__ = ["WIND_UP_SECONDS", "SampleTimeout", "bound_of_task", "sample_timed_out"]
 

@@ -8,7 +8,7 @@ from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluateRequest, Evaluation, Problem
 from crucible_worker.backends.orchestrator import Caller
 from crucible_worker.engine.admission import CALLER_LEFT, Admission
-from crucible_worker.engine.endings import Ending
+from crucible_worker.engine.controls import Ending
 from crucible_worker.engine.engine import Attempt
 from crucible_worker.journal import Journal, JournalUnavailable
 from crucible_worker.journal.queries import EvaluationRow, evaluation_of, find_by_number

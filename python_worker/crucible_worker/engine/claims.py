@@ -1,4 +1,4 @@
-"""How an attempt begins: which worker owns it, and what the evaluation consists of. Each is one transaction.
+"""How an attempt begins: which worker owns its evaluation, and what that consists of. Each is one transaction.
 
 An evaluation may be claimed before its data set was read. The first attempt that reads it then writes what the
 evaluation consists of, and START waits for that; see `lifecycle.open_log`.
@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import dataclasses
 import time
+from collections.abc import Sequence
 
 from crucible_bridge.errors import AlreadyExists, FailedPrecondition, InternalError
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluateRequest, EvaluationState, Verdict
-from crucible_worker.engine import waits
+from crucible_worker.engine import controls
 from crucible_worker.engine.specification import differing_fields
 from crucible_worker.events import run_events
 from crucible_worker.history import lifecycle, resumptions
 from crucible_worker.history.rules import other_rules, record_rules, refuse_other_rules
-from crucible_worker.journal import Transaction
+from crucible_worker.journal import Journal, Transaction
 from crucible_worker.journal.queries import EvaluationRow, Reads, find, find_by_number, find_rendering
 from crucible_worker.journal.records import (
     Renderings,
@@ -33,6 +34,7 @@ from crucible_worker.util.fingerprints import same
 __all__ = [
     "Claim",
     "Contents",
+    "EvaluationOwners",
     "claim",
     "complete_model",
     "fails_for_now",
@@ -40,6 +42,71 @@ __all__ = [
     "refuse_other_contents",
     "refuse_other_specification",
 ]
+
+# Which worker owns an evaluation.
+#
+# Workers of an earlier release with `--share-work` may run parts of one whose owner is gone. It is free once none of
+# them lives any more: they are recorded in the table `parts`.
+
+
+class EvaluationOwners:
+    """What one worker owns of evaluations; see `crucible_worker.journal.store.Owners`."""
+
+    def __init__(self, journal: Journal) -> None:
+        """Own nothing yet."""
+        self._owners, self._parts = journal.owners("owners"), journal.owners("parts")
+        self._journal = journal
+
+    def acquire(self, number: int, transaction: Transaction) -> bool:
+        """Become the owner, inside a transaction; False if the evaluation is another worker's."""
+        return self._has_no_parts(number, transaction) and self._owners.acquire(number, transaction)
+
+    def is_free(self, number: int, transaction: Transaction) -> bool:
+        """Whether no worker has the evaluation, inside a transaction."""
+        return self._owners.is_free(number, transaction) and self._has_no_parts(number, transaction)
+
+    async def take(self, number: int) -> bool:
+        """As `acquire`, on the loop and outside of a transaction."""
+        return await self._journal.submit(lambda transaction: self.acquire(number, transaction))
+
+    async def looks_free(self, number: int) -> bool:
+        """Whether no worker seems to have the evaluation, on the loop."""
+        if not await self._owners.looks_free(number):
+            return False
+        for part in await self._journal.read(_one_of_each_holder, number):
+            if not await self._parts.looks_free(part):
+                return False
+        return True
+
+    def check(self, number: int, transaction: Transaction) -> None:
+        """Refuse to write for an owner that is none any more; see `Owners.check`."""
+        self._owners.check(number, transaction)
+
+    async def confirm(self, number: int) -> None:
+        """Refuse what an owner that is none any more would change elsewhere; see `Owners.confirm`."""
+        await self._owners.confirm(number)
+
+    def release(self, number: int) -> None:
+        """Be no longer the owner; does nothing if this worker is not."""
+        self._owners.release(number)
+
+    def release_in(self, transaction: Transaction, number: int) -> None:
+        """Be no longer the owner from the commit of a transaction on."""
+        self._owners.release_in(transaction, number)
+
+    def close(self) -> None:
+        """Own nothing any more."""
+        self._owners.close()
+        self._parts.close()
+
+    def _has_no_parts(self, number: int, transaction: Transaction) -> bool:
+        return all(self._parts.is_free(part, transaction) for part in _one_of_each_holder(transaction, number))
+
+
+def _one_of_each_holder(source: Reads, number: int) -> Sequence[int]:
+    """A part of each worker that has some: they live and die together."""
+    sql = "SELECT MIN(part) FROM parts WHERE number = ? AND holder IS NOT NULL GROUP BY holder"
+    return [part for (part,) in source.execute(sql, (number,)).fetchall()]
 
 
 MAX_NAMED_FIELDS = 4
@@ -265,7 +332,7 @@ def _record_large_parts(transaction: Transaction, number: int, request: Evaluate
 
 def _take_over(transaction: Transaction, row: EvaluationRow, request: EvaluateRequest, worker_id: str) -> EvaluationRow:
     record_rules(transaction, row.number, row.attempt + 1)
-    waits.clear(transaction, row.number)
+    controls.clear_waits(transaction, row.number)
     if row.state.terminal:
         lifecycle.undo_end(transaction, row)
     first = request_from_record(row.request, row.apart)

@@ -1,24 +1,170 @@
-"""What callers change of an evaluation while it runs: whether it is paused, and how many samples are at work at once.
+"""What changes the course of an attempt: changes by callers, waits for a model, and what ends it early.
 
-Each change is one transaction, with its event. The worker that owns the evaluation reads the changes of other workers
-at the journal's news; see `Admission.apply_requests`.
+Callers pause an evaluation, or change how many samples are at work at once. Each change is one transaction, with its
+event. The worker that owns the evaluation reads the changes of other workers at the journal's news; see
+`Admission.apply_requests`.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import enum
+import time
+from collections.abc import Mapping, Sequence
 
-from crucible_bridge.errors import FailedPrecondition
+import structlog
+
+from crucible_bridge.errors import BridgeError, FailedPrecondition, Unavailable
 from crucible_bridge.events import EventKind
+from crucible_bridge.problems import problem_of
 from crucible_bridge.reasons import Reason
+from crucible_bridge.types import Problem
 from crucible_worker.events import run_events
 from crucible_worker.history import lifecycle
-from crucible_worker.journal import Transaction
+from crucible_worker.history.resumptions import MAX_BACKOFF_SECONDS
+from crucible_worker.journal import JournalUnavailable, Transaction
 from crucible_worker.journal.queries import EvaluationRow, Reads, find_by_number
 from crucible_worker.journal.records import request_from_record
+from crucible_worker.util.error_reporter import logged, shortage, with_id
 
-__all__ = ["Control", "control_of", "controls_at_work", "set_concurrency", "set_paused"]
+__all__ = [
+    "FIRST_REST_SECONDS",
+    "INTERRUPTS",
+    "MAX_REST_SECONDS",
+    "Control",
+    "Ending",
+    "Stopped",
+    "begin_wait",
+    "clear_waits",
+    "control_of",
+    "controls_at_work",
+    "end_wait",
+    "put_off",
+    "refuse_too_early",
+    "set_concurrency",
+    "set_paused",
+    "stopped_by",
+]
+
+# What an evaluation waits for while a model does not answer, and how long no attempt begins after such an outage.
+#
+#     12:00:04  begin_wait: PAUSED with its reason; `waiting_for` is "server lab since 12:00:04 UTC"
+#     12:00:13  end_wait: RESUMED with the same reason
+#     12:10:04  put_off, if the model is still away: INTERRUPTED, and no attempt begins within a minute
+
+FIRST_REST_SECONDS = 60.0
+"""Seconds after an outage before another attempt begins; doubled with each further outage without an answer between."""
+MAX_REST_SECONDS = MAX_BACKOFF_SECONDS
+"""Longest such time."""
+
+
+def begin_wait(transaction: Transaction, number: int, waiting_for: Sequence[str], error: str) -> None:
+    """Record that an evaluation waits for models, the last one of which has just been found away, with this error."""
+    _write_wait(transaction, number, ", ".join(waiting_for))
+    _tell(transaction, number, EventKind.EVALUATION_PAUSED, f"waits for {waiting_for[-1]}: {error}")
+
+
+def end_wait(transaction: Transaction, number: int, back: str, others: Sequence[str]) -> None:
+    """Record that a model answers again; others may still be away."""
+    _write_wait(transaction, number, ", ".join(others))
+    if not others:
+        transaction.execute("UPDATE evaluation_waits SET outages = 0 WHERE number = ?", (number,))
+    _tell(transaction, number, EventKind.EVALUATION_RESUMED, f"waited for {back}")
+
+
+def put_off(transaction: Transaction, number: int) -> None:
+    """Let no attempt begin for some time: the outage has lasted too long."""
+    row = transaction.execute("SELECT outages FROM evaluation_waits WHERE number = ?", (number,)).fetchone()
+    outages = 0 if row is None else row[0]
+    rest = min(FIRST_REST_SECONDS * 2**outages, MAX_REST_SECONDS)
+    transaction.execute(
+        "UPDATE evaluation_waits SET outages = ?, not_before_ns = ? WHERE number = ?",
+        (outages + 1, time.time_ns() + int(rest * 1e9), number),
+    )
+
+
+def clear_waits(transaction: Transaction, number: int) -> None:
+    """Record that another attempt begins, which waits for nothing yet."""
+    transaction.execute("UPDATE evaluation_waits SET waiting_for = '', not_before_ns = 0 WHERE number = ?", (number,))
+
+
+def refuse_too_early(row: EvaluationRow) -> None:
+    """Refuse another attempt shortly after an outage.
+
+    Raises:
+        Unavailable: it is too early (MODEL_OUTAGE); it has the seconds until another call may begin one.
+    """
+    left = (row.not_before_ns - time.time_ns()) / 1e9
+    # A clock that was ahead when the outage ended the attempt would put the next one off for as long.
+    if 0 < left <= MAX_REST_SECONDS:
+        raise Unavailable(
+            f"{row.evaluation_id!r} is interrupted, as it waited too long for {row.waiting_for}: no attempt begins for "
+            f"{left:.0f} s",
+            reason=Reason.MODEL_OUTAGE,
+            retry_after=left,
+            metadata={"evaluation_id": row.evaluation_id},
+        )
+
+
+def _write_wait(transaction: Transaction, number: int, waiting_for: str) -> None:
+    transaction.execute(
+        """INSERT INTO evaluation_waits (number, waiting_for, outages, not_before_ns) VALUES (?, ?, 0, 0)
+           ON CONFLICT (number) DO UPDATE SET waiting_for = excluded.waiting_for""",
+        (number, waiting_for),
+    )
+
+
+def _tell(transaction: Transaction, number: int, kind: EventKind, reason: str) -> None:
+    lifecycle.open_log(transaction, number)
+    row = find_by_number(transaction, number)
+    lifecycle.append(transaction, number, (run_events.paused(row, kind, reason),))
+
+
+# What ends an attempt at an evaluation before its samples are done.
+
+_log = structlog.get_logger(__name__)
+
+
+class Ending(enum.Enum):
+    """What stopped an attempt before its samples were done."""
+
+    CANCEL = enum.auto()
+    DEADLINE = enum.auto()
+    STALL = enum.auto()
+    FAULT = enum.auto()
+    DRAIN = enum.auto()
+    JOURNAL = enum.auto()
+    LEFT = enum.auto()
+    """The caller that has the model has disconnected."""
+    OUTAGE = enum.auto()
+    """A model did not answer for too long."""
+    USER = enum.auto()
+    """The user of the command that runs it has ended that."""
+
+
+INTERRUPTS = (Ending.DRAIN, Ending.JOURNAL, Ending.LEFT, Ending.OUTAGE, Ending.USER)
+"""Those that end only the attempt: the evaluation can be resumed."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Stopped:
+    """How an attempt ended."""
+
+    ending: Ending
+    """What stopped it."""
+    problem: Problem
+    """Why."""
+
+
+def stopped_by(error: BaseException) -> Stopped:
+    """The end of an attempt by an error of its own work; a bug of the worker is logged."""
+    if isinstance(error, BridgeError):
+        return Stopped(Ending.JOURNAL if isinstance(error, JournalUnavailable) else Ending.FAULT, problem_of(error))
+    if (lacking := shortage(error)) is not None:
+        _log.warning("evaluation_failed", reason=lacking.reason, problem=lacking.message)
+        return Stopped(Ending.FAULT, problem_of(lacking))
+    message = with_id(f"{type(error).__name__} in the worker", logged(_log, "evaluation_failed", error))
+    return Stopped(Ending.FAULT, Problem(reason=Reason.INTERNAL, message=message))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

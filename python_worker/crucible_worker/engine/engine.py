@@ -3,7 +3,7 @@ r"""One attempt at an evaluation: runs its samples, with bounded concurrency, un
     is prepared -> waits for its turn -> runs what has no final verdict -> ends, in one transaction
                 \-> is stopped: by a cancel, its deadline, a stall, a drain, or a journal that cannot be written
 
-While it is paused no sample begins, and its time does not count; see `throttle`.
+While it is paused no sample begins, and its time does not count; see `scheduler`.
 
 Each evaluator is aggregated, and its end is reported, as soon as its last sample is committed: `evaluator_progress`.
 
@@ -34,31 +34,24 @@ from crucible_bridge.types import (
 )
 from crucible_worker.backends.base import Model
 from crucible_worker.backends.orchestrator import Caller
-from crucible_worker.engine import claims, waits
-from crucible_worker.engine.auxiliary_models import name_of
-from crucible_worker.engine.controls import Control, control_of
-from crucible_worker.engine.endings import INTERRUPTS, Ending, Stopped, stopped_by
-from crucible_worker.engine.evaluation_owners import EvaluationOwners
-from crucible_worker.engine.evaluator_progress import EvaluatorProgress
-from crucible_worker.engine.items import items_left
+from crucible_worker.engine import claims, controls
+from crucible_worker.engine.auxiliary_models import confirm_weights, full_fingerprint, name_of
+from crucible_worker.engine.claims import EvaluationOwners
+from crucible_worker.engine.controls import INTERRUPTS, Control, Ending, Stopped, control_of, stopped_by
+from crucible_worker.engine.evaluator_progress import EvaluatorProgress, items_left, recorded_spans
 from crucible_worker.engine.phases import Phase
 from crucible_worker.engine.preparation import Plan, Prepare
 from crucible_worker.engine.sample_runner import close_processes, get_ready
-from crucible_worker.engine.scheduler import SampleScheduler
-from crucible_worker.engine.spans import recorded_spans
-from crucible_worker.engine.throttle import Throttle
+from crucible_worker.engine.scheduler import SampleScheduler, Throttle
 from crucible_worker.engine.usage import Spent
-from crucible_worker.engine.weights import confirm_weights, full_fingerprint
 from crucible_worker.history import lifecycle
-from crucible_worker.inference.outages import ModelOutages, Outage, gone
-from crucible_worker.inference.retries import RetryPolicy
+from crucible_worker.inference.retries import ModelOutages, Outage, RetryPolicy, gone
 from crucible_worker.journal import Journal, JournalUnavailable, Transaction
-from crucible_worker.journal.fenced import FencedJournal
+from crucible_worker.journal.journal import FencedJournal
 from crucible_worker.journal.queries import EvaluationRow, runs_before, spent_before
-from crucible_worker.util.background import retrieve_error
 from crucible_worker.util.fingerprints import is_full
 from crucible_worker.util.limits import WorkerLimits
-from crucible_worker.util.timeouts import TimeoutQueue
+from crucible_worker.util.tasks import TimeoutQueue, retrieve_error
 
 __all__ = ["KEEP_TIME_SECONDS", "PROGRESS_SECONDS", "STOP_SECONDS", "Attempt"]
 
@@ -173,14 +166,14 @@ class Attempt:
     def model_away(self, outage: Outage) -> None:
         """See `OutageListener`."""
         number, away, error = self.row.number, [one.waiting_for for one in self._away], outage.message
-        self._write(lambda transaction: waits.begin(transaction, number, away, error))
+        self._write(lambda transaction: controls.begin_wait(transaction, number, away, error))
 
     def model_back(self, outage: Outage) -> None:
         """See `OutageListener`."""
         if self._run is not None:  # an outage is no stall
             self._run.samples.progressed()
         number, others = self.row.number, [other.waiting_for for other in self._away]
-        self._write(lambda transaction: waits.end(transaction, number, outage.waiting_for, others))
+        self._write(lambda transaction: controls.end_wait(transaction, number, outage.waiting_for, others))
 
     def model_gone(self, outage: Outage) -> None:
         """See `OutageListener`."""
@@ -485,7 +478,7 @@ class Attempt:
 
             def interrupt(transaction: Transaction) -> None:
                 if stopped.ending is Ending.OUTAGE:
-                    waits.put_off(transaction, row.number)
+                    controls.put_off(transaction, row.number)
                 held, cause = stopped.ending is Ending.USER, problem.message
                 lifecycle.interrupt(transaction, locks, row, active_ns, cause, held=held, usage=usage, engine=engine)
 

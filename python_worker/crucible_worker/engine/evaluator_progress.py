@@ -1,4 +1,4 @@
-"""The evaluators of one attempt: each begins with its first sample, and ends once its last one is committed."""
+"""The evaluators of one attempt: what of each is to run, its beginning, and its end with its last sample."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import asyncio
 import collections
 import dataclasses
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
 
 import structlog
 
@@ -15,6 +15,7 @@ from crucible_bridge.problems import MAX_PROBLEM_BYTES, problem_of, shorten
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     EvaluateRequest,
+    EvaluatorKind,
     EvaluatorResult,
     EvaluatorSpec,
     Limits,
@@ -24,21 +25,120 @@ from crucible_bridge.types import (
     Usage,
     Verdict,
 )
-from crucible_worker.engine import spans
-from crucible_worker.engine.items import finals_in
 from crucible_worker.engine.preparation import Plan
 from crucible_worker.engine.recording import FinishedSample
 from crucible_worker.engine.specification import metric_key
 from crucible_worker.engine.usage import Spent
 from crucible_worker.evaluators.answering import TRUNCATED_REASONING
-from crucible_worker.evaluators.base import Evaluator
-from crucible_worker.journal.fenced import FencedJournal
+from crucible_worker.evaluators.base import Evaluator, HasAuxiliaryModels, HoldsProcesses, kinds_of
+from crucible_worker.events import run_events
+from crucible_worker.history import lifecycle
+from crucible_worker.journal import Transaction
+from crucible_worker.journal.journal import FencedJournal
 from crucible_worker.journal.queries import EvaluationRow, Reads, results_of
-from crucible_worker.journal.records import evaluator_result_from_record
-from crucible_worker.util.background import retrieve_error
+from crucible_worker.journal.records import SampleKey, evaluator_result_from_record, evaluator_result_to_record
 from crucible_worker.util.error_reporter import logged, with_id
+from crucible_worker.util.tasks import retrieve_error
 
-__all__ = ["EvaluatorProgress"]
+__all__ = ["EvaluatorProgress", "begin", "end", "finals_in", "in_turn", "items_left", "recorded_spans"]
+
+# What an attempt still has to run, in its order: evaluator by evaluator, so that each ends as early as it can.
+
+
+def items_left(plan: Plan, before: Mapping[int, array[int]], to_run: Container[int]) -> Iterator[tuple[SampleKey, int]]:
+    """Keys of samples without a final verdict, each with the number of its attempt.
+
+    Args:
+        plan: of the attempt.
+        before: by evaluator, four numbers for each sample that was run before, in the data set's order: position,
+            repeat, attempts, and 1 if its verdict is final.
+        to_run: evaluators that have samples to run.
+    """
+    for index in in_turn(plan):
+        if index in to_run:
+            yield from _left_of(plan, index, before.get(index, ()))
+
+
+def in_turn(plan: Plan) -> Sequence[int]:
+    """Evaluators by index: those with the fewest steps per sample first; in the given order if they have as many.
+
+    So a short evaluator does not wait for a long one.
+    """
+    return sorted(range(len(plan.evaluators)), key=lambda index: _steps(plan.evaluators[index][1]))
+
+
+def finals_in(before: Sequence[int]) -> int:
+    """How many of the samples of one evaluator that were run before have a final verdict."""
+    return sum(before[3::4])
+
+
+def _steps(evaluator: Evaluator) -> tuple[int, int]:
+    # Evaluators that measure given text read each sample once. Others generate, then query judges, or run episodes in
+    # processes.
+    generates = EvaluatorKind.TRAINING not in kinds_of(evaluator)
+    judged = isinstance(evaluator, HasAuxiliaryModels) and bool(evaluator.auxiliary_models)
+    return generates + judged + isinstance(evaluator, HoldsProcesses), evaluator.repeats
+
+
+def _left_of(plan: Plan, index: int, before: Sequence[int]) -> Iterator[tuple[SampleKey, int]]:
+    rows = zip(*[iter(before)] * 4, strict=True)
+    row = next(rows, None)
+    for position in range(len(plan.samples)):
+        for repeat in range(plan.evaluators[index][1].repeats):
+            while row is not None and row[:2] < (position, repeat):
+                row = next(rows, None)
+            attempts, final = (0, False) if row is None or row[:2] != (position, repeat) else row[2:]
+            if not final:
+                yield SampleKey(position, index, repeat), attempts + 1
+
+
+# Beginning and end of each evaluator: EVALUATOR_START, then its end, each once over all attempts at the evaluation.
+#
+# The journal records both, in the transaction of the event. An evaluator that has ended is final: a later attempt runs
+# none of its samples again, and uses its result unchanged.
+
+
+def recorded_spans(source: Reads, number: int) -> Mapping[int, bytes | None]:
+    """The evaluators of an evaluation that have begun, by index, each with the record of its result if it has ended."""
+    return dict(source.execute("SELECT evaluator, result FROM evaluator_spans WHERE number = ?", (number,)))
+
+
+def begin(transaction: Transaction, row: EvaluationRow, index: int, *, label: str, total: int, active_ns: int) -> None:
+    """Record that an evaluator begins, unless an earlier attempt has recorded it.
+
+    Args:
+        transaction: the transaction.
+        row: the evaluation as claimed.
+        index: the evaluator's index in the request.
+        label: the evaluator's name, or its kind.
+        total: its runs of samples.
+        active_ns: time with this owner so far.
+    """
+    # A duration is a difference of the evaluation's active time, so this time must be written as well.
+    lifecycle.keep_time(transaction, row.number, active_ns)
+    (started_ns,) = transaction.execute(
+        "SELECT past_active_ns + active_ns FROM evaluations WHERE number = ?", (row.number,)
+    ).fetchone()
+    cursor = transaction.execute(
+        "INSERT OR IGNORE INTO evaluator_spans VALUES (?, ?, ?, NULL)", (row.number, index, started_ns)
+    )
+    if cursor.rowcount:
+        lifecycle.append(transaction, row.number, (run_events.evaluator_start(row, label, total),))
+
+
+def end(transaction: Transaction, row: EvaluationRow, index: int, result: EvaluatorResult, active_ns: int) -> None:
+    """Record the end of an evaluator that has begun: EVALUATOR_COMPLETE, or EVALUATOR_EXCEPTION if it failed."""
+    lifecycle.keep_time(transaction, row.number, active_ns)
+    where = "WHERE number = ? AND evaluator = ?"
+    (started_ns,) = transaction.execute(
+        f"SELECT started_ns FROM evaluator_spans {where}", (row.number, index)
+    ).fetchone()
+    transaction.execute(
+        f"UPDATE evaluator_spans SET result = ? {where}", (evaluator_result_to_record(result), row.number, index)
+    )
+    duration_ns = row.past_active_ns + active_ns - started_ns
+    lifecycle.append(transaction, row.number, (run_events.evaluator_end(row, result, duration_ns),))
+
 
 # From the results of samples to the metrics of an evaluation.
 
@@ -270,7 +370,7 @@ class EvaluatorProgress:
             row, label, total = self._row, self._plan.evaluators[index][0].label, self._total(index)
             active_ns = self._active_ns()
             self._beginning[index] = self._journal.submit(
-                lambda transaction: spans.begin(transaction, row, index, label=label, total=total, active_ns=active_ns)
+                lambda transaction: begin(transaction, row, index, label=label, total=total, active_ns=active_ns)
             )
             self._beginning[index].add_done_callback(retrieve_error)
         # Several samples wait for it: the cancellation of one must not affect the others.
@@ -309,7 +409,7 @@ class EvaluatorProgress:
             )
             result = unless_taken(result, self._results.values())
             row, active_ns = self._row, self._active_ns()
-            await self._journal.submit(lambda transaction: spans.end(transaction, row, index, result, active_ns))
+            await self._journal.submit(lambda transaction: end(transaction, row, index, result, active_ns))
             self._results[index] = result
 
     def outcome(self) -> tuple[Metrics, list[EvaluatorResult]]:

@@ -26,9 +26,9 @@ from crucible_worker.exports.eval_file import EvalFileWriter
 from crucible_worker.exports.files import PART_SUFFIX, part_prefix, whole_file
 from crucible_worker.exports.record_data import log_name
 from crucible_worker.journal import Journal, JournalUnavailable, Transaction
-from crucible_worker.journal.fenced import FencedJournal
-from crucible_worker.journal.log_once import LogOnce
+from crucible_worker.journal.journal import FencedJournal
 from crucible_worker.journal.queries import SAMPLE_PAGE_BYTES, Reads, evaluation_of, find_by_number, read_samples
+from crucible_worker.journal.unavailable import LogOnce
 
 __all__ = ["LOOK_SECONDS", "LogFiles"]
 

@@ -37,8 +37,7 @@ from crucible_bridge.types import (
 )
 from crucible_worker.backends.base import Backend, Model, Reading
 from crucible_worker.backends.orchestrator import Caller
-from crucible_worker.datasets.cache import DatasetCache
-from crucible_worker.datasets.loading import LoadedDataset, MalformedSample, load
+from crucible_worker.datasets.loading import DatasetCache, LoadedDataset, MalformedSample, load
 from crucible_worker.engine.claims import Contents
 from crucible_worker.engine.prompting import Prompter, prompter_of, refuse_further_parts
 from crucible_worker.engine.specification import PlacedKeys, fingerprint, refuse_equal_keys, refuse_large_options
@@ -53,7 +52,7 @@ from crucible_worker.evaluators.base import (
     takes_models,
     wants_answers,
 )
-from crucible_worker.evaluators.parts import EvaluatorParts
+from crucible_worker.evaluators.registry import EvaluatorParts
 from crucible_worker.grading.judge.grader import worker_model_of
 from crucible_worker.grading.options import load_checker, may_be_refused
 from crucible_worker.grading.pool import GradingPool

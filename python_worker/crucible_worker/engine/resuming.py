@@ -14,9 +14,9 @@ from crucible_worker.engine.admission import Admission
 from crucible_worker.history.lifecycle import Reaper
 from crucible_worker.history.resumptions import FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS, resumable
 from crucible_worker.journal import Journal, JournalUnavailable
-from crucible_worker.journal.log_once import LogOnce
 from crucible_worker.journal.queries import EvaluationRow
 from crucible_worker.journal.records import request_from_record
+from crucible_worker.journal.unavailable import LogOnce
 from crucible_worker.util.error_reporter import logged
 
 __all__ = ["LOOK_SECONDS", "Resuming", "recorded_request", "refuse_bound"]

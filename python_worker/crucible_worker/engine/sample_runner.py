@@ -34,14 +34,18 @@ from crucible_bridge.types import (
 from crucible_worker.backends.base import Capability
 from crucible_worker.backends.metering import Meter
 from crucible_worker.datasets.loading import MalformedSample
-from crucible_worker.engine.auxiliary_models import Unloaded, auxiliary_models_of, load_auxiliary_models
+from crucible_worker.engine.auxiliary_models import (
+    GatedCaller,
+    Unloaded,
+    auxiliary_models_of,
+    load_auxiliary_models,
+    record_weights,
+)
 from crucible_worker.engine.bounds import SampleTimeout, bound_of_task
-from crucible_worker.engine.caller_parts import GatedCaller
 from crucible_worker.engine.preparation import Plan
 from crucible_worker.engine.recording import FinishedSample, Recorded, Recorder, sample_bytes
 from crucible_worker.engine.renderings import first_joint, of_auto, pinned
 from crucible_worker.engine.usage import judged_usage
-from crucible_worker.engine.weights import record_weights
 from crucible_worker.evaluators.base import (
     Evaluator,
     HasAuxiliaryModels,
@@ -59,13 +63,13 @@ from crucible_worker.inference.retries import RetryingModel, RetryPolicy, sample
 from crucible_worker.inference.transcripts import Transcript
 from crucible_worker.journal import Journal
 from crucible_worker.journal.contents import bounded_said, kernel_of, said_bytes, turns_bytes
-from crucible_worker.journal.fenced import FencedJournal
+from crucible_worker.journal.journal import FencedJournal
 from crucible_worker.journal.queries import EvaluationRow
 from crucible_worker.journal.records import SampleKey
 from crucible_worker.util.error_reporter import ErrorReporter, shortage, with_id
 from crucible_worker.util.limits import WorkerLimits
 from crucible_worker.util.prices import priced
-from crucible_worker.util.timeouts import TimeoutQueue
+from crucible_worker.util.tasks import TimeoutQueue
 
 __all__ = ["SampleRunner", "close_processes", "get_ready"]
 

@@ -1,6 +1,6 @@
 """The evaluator `accuracy`: the share of samples that a model answers right, as judged by a grader.
 
-`crucible_worker.metrics.accuracy` defines the keys.
+`crucible_worker.metrics.scores` defines the keys.
 """
 
 from __future__ import annotations
@@ -18,8 +18,7 @@ from crucible_worker.evaluators.base import Outcome, SampleContext
 from crucible_worker.evaluators.cleaning import NO_CLEANING, Cleaning, Uncleanable
 from crucible_worker.evaluators.graded import Graded, check_question, grade_answer, problem_of_grade
 from crucible_worker.grading.base import Grade, excerpt
-from crucible_worker.metrics.accuracy import ACCURACY_KEYS, accuracy
-from crucible_worker.metrics.scores import scores_by_sample
+from crucible_worker.metrics.scores import ACCURACY_KEYS, accuracy, scores_by_sample
 from crucible_worker.rendering import RendererName, check_input
 
 __all__ = ["MAX_SAMPLES_PER_PROMPT", "Accuracy"]

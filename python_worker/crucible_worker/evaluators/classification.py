@@ -32,10 +32,15 @@ from crucible_worker.evaluators.base import Outcome, SampleContext
 from crucible_worker.evaluators.declared import BaseEvaluator
 from crucible_worker.evaluators.multiple_choice import Client, Decides, Delimiter, Form, MultipleChoice
 from crucible_worker.grading import choice
-from crucible_worker.metrics.accuracy import ACCURACY_KEYS, accuracy
-from crucible_worker.metrics.calibration import expected_calibration_error
-from crucible_worker.metrics.choices import ChoiceLikelihood, Measure, likeliest, right_probability
-from crucible_worker.metrics.classification import classification_metrics
+from crucible_worker.metrics.classification import (
+    ChoiceLikelihood,
+    Measure,
+    classification_metrics,
+    expected_calibration_error,
+    likeliest,
+    right_probability,
+)
+from crucible_worker.metrics.scores import ACCURACY_KEYS, accuracy
 from crucible_worker.rendering import RendererName
 from crucible_worker.rendering.choices import MAX_CHOICES, ChoiceForm, UnnamedChoice, named_choice
 

@@ -1,4 +1,4 @@
-"""What evaluators with an option `grader` share: the option, how an answer is judged, and how a grade is used."""
+"""What evaluators with an option `grader` or `judge` share: the option, how answers are judged, how a grade is used."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from msgspec import Meta
 from crucible_bridge.errors import InternalError, InvalidField
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import Datum, ModelRef, Problem, Sample, Verdict
+from crucible_bridge.types import Datum, ModelRef, Problem, Sample, SamplingParams, Verdict
 from crucible_worker.backends.base import Model
 from crucible_worker.declared_options import Handed
 from crucible_worker.evaluators.answering import Answer, check_sampling_client
@@ -21,13 +21,23 @@ from crucible_worker.evaluators.declared import SamplingEvaluator
 from crucible_worker.grading import registry as graders
 from crucible_worker.grading.base import AsksJudge, Grade, Grader, with_labels
 from crucible_worker.grading.caller import CallerGrader
+from crucible_worker.grading.judge.grader import (
+    DEFAULT_JUDGE_TOKENS,
+    JUDGE,
+    JudgeName,
+    JudgeRenderer,
+    JudgeTokens,
+    judge_of,
+)
+from crucible_worker.grading.judge.rubric import Judge
 from crucible_worker.grading.registry import NO_GRADING_PARTS, GradingParts
 
 __all__ = [
     "DEFAULT_GRADER",
-    "JUDGE",
+    "GRADER_JUDGE",
     "Graded",
     "GraderName",
+    "Judged",
     "check_question",
     "grade_answer",
     "grader_definitions",
@@ -36,7 +46,56 @@ __all__ = [
     "problem_of_grade",
 ]
 
-JUDGE = "grader_options.judge"
+# What evaluators with an option `judge` have in common.
+
+
+class Judged(SamplingEvaluator):
+    """An evaluator that samples answers of the model, and lets another model judge them."""
+
+    judge: JudgeName
+    judge_max_tokens: JudgeTokens = DEFAULT_JUDGE_TOKENS
+    judge_renderer: JudgeRenderer = "auto"
+
+    def __post_init__(self) -> None:
+        """Refuse a judge that is no model of this worker.
+
+        Raises:
+            InvalidField: names the option.
+            FailedPrecondition: a renderer needs a library that is not installed.
+        """
+        _ = self.judging
+        super().__post_init__()
+
+    @functools.cached_property
+    def judging(self) -> ModelRef:
+        """Who judges."""
+        return judge_of(self.judge, "options")
+
+    @property
+    def judge_sampling(self) -> SamplingParams:
+        """How the judge is sampled: greedily."""
+        return SamplingParams(max_tokens=self.judge_max_tokens, temperature=0.0)
+
+    @property
+    def auxiliary_models(self) -> Mapping[str, ModelRef]:
+        """The judge."""
+        return {JUDGE: self.judging}
+
+    def check_auxiliary_models(self, auxiliary_models: Mapping[str, Model]) -> None:
+        """Refuse a judge that cannot generate; raises as `check` does."""
+        check_sampling_client(auxiliary_models[JUDGE], self.kind, "the judge")
+
+    @property
+    def needs_auxiliary_models(self) -> bool:
+        """True: the judge decides every sample."""
+        return True
+
+    def opened_judge(self, context: SampleContext) -> Judge:
+        """The judge of a sample."""
+        return Judge(model=context.auxiliary_models[JUDGE], sampling=self.judge_sampling, renderer=self.judge_renderer)
+
+
+GRADER_JUDGE = "grader_options.judge"
 """The option that names a grader's judge."""
 
 GraderName: TypeAlias = Annotated[
@@ -103,7 +162,7 @@ class Graded(SamplingEvaluator):
     @property
     def auxiliary_models(self) -> Mapping[str, ModelRef]:
         """The grader's judge, if it queries one."""
-        return {JUDGE: self.judging.judge} if isinstance(self.judging, AsksJudge) else {}
+        return {GRADER_JUDGE: self.judging.judge} if isinstance(self.judging, AsksJudge) else {}
 
     @property
     def needs_auxiliary_models(self) -> bool:
@@ -112,8 +171,8 @@ class Graded(SamplingEvaluator):
 
     def check_auxiliary_models(self, auxiliary_models: Mapping[str, Model]) -> None:
         """Refuse a judge that cannot generate; raises as `check` does."""
-        if JUDGE in auxiliary_models:
-            check_sampling_client(auxiliary_models[JUDGE], self.kind, "the judge")
+        if GRADER_JUDGE in auxiliary_models:
+            check_sampling_client(auxiliary_models[GRADER_JUDGE], self.kind, "the judge")
 
     @classmethod
     def definitions(cls) -> Mapping[str, Any]:
@@ -142,7 +201,7 @@ def grader_for(grader: Grader, sample: Sample, context: SampleContext) -> Grader
     caller = context.caller
     if caller is not None and isinstance(grader, CallerGrader):
         return grader.bound(lambda name, response: caller.grade(name, sample, response))
-    judge = context.auxiliary_models.get(JUDGE)
+    judge = context.auxiliary_models.get(GRADER_JUDGE)
     if judge is None or not isinstance(grader, AsksJudge):
         return grader
     check_question(grader, sample)

@@ -1,7 +1,7 @@
 """The evaluator `multiple_choice`: the share of questions of which the model considers the right choice the likeliest.
 
 Nothing is generated: the log-probabilities of the choices after the question are compared.
-`crucible_worker.metrics.choices` says how, `crucible_worker.rendering.choices` how a question becomes tokens.
+`crucible_worker.metrics.classification` says how, `crucible_worker.rendering.choices` how a question becomes tokens.
 """
 
 from __future__ import annotations
@@ -32,12 +32,10 @@ from crucible_worker.backends.continuations import (
 )
 from crucible_worker.evaluators.base import Outcome, SampleContext
 from crucible_worker.evaluators.declared import BaseEvaluator
-from crucible_worker.evaluators.measured_tokens import Intermediates, choice_group
-from crucible_worker.evaluators.reducing import ReduceAdded, keys_by, reduced_or
+from crucible_worker.evaluators.measured_tokens import Intermediates, ReduceAdded, choice_group, keys_by, reduced_or
 from crucible_worker.grading.base import excerpt
-from crucible_worker.metrics.accuracy import ACCURACY_KEYS, accuracy
-from crucible_worker.metrics.choices import ChoiceLikelihood, Measure, likeliest, right_probability, right_share
-from crucible_worker.metrics.scores import Reduce
+from crucible_worker.metrics.classification import ChoiceLikelihood, Measure, likeliest, right_probability, right_share
+from crucible_worker.metrics.scores import ACCURACY_KEYS, Reduce, accuracy
 from crucible_worker.rendering import RendererName, check_input
 from crucible_worker.rendering.choices import (
     ChoiceForm,

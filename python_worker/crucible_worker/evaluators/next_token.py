@@ -31,18 +31,20 @@ from crucible_worker.backends.base import (
 from crucible_worker.evaluators.base import Outcome, SampleContext
 from crucible_worker.evaluators.cleaning import Cleaning, CleaningSteps, Uncleanable
 from crucible_worker.evaluators.declared import BaseEvaluator
-from crucible_worker.evaluators.measured_tokens import Intermediates, measured_group
-from crucible_worker.evaluators.reducing import ReduceAdded, keys_by, reduced_or
-from crucible_worker.evaluators.targets import (
+from crucible_worker.evaluators.measured_tokens import (
     ROLLING,
+    Intermediates,
+    ReduceAdded,
     TrainOnOption,
     Windows,
     check_measured,
     checked_targets,
+    keys_by,
+    measured_group,
+    reduced_or,
     sequence_of,
 )
-from crucible_worker.metrics.scores import Reduce
-from crucible_worker.metrics.token_accuracy import TOKEN_ACCURACY_KEYS, TokenHits, token_accuracy
+from crucible_worker.metrics.scores import TOKEN_ACCURACY_KEYS, Reduce, TokenHits, token_accuracy
 from crucible_worker.rendering import RendererName, render_supervised
 from crucible_worker.rendering.supervised import is_whole, render_whole, windows_of
 

@@ -26,10 +26,10 @@ from crucible_bridge.types import (
     Verdict,
 )
 from crucible_worker.backends.base import Capability, Model
-from crucible_worker.backends.concurrently import concurrently
+from crucible_worker.backends.continuations import concurrently
 from crucible_worker.evaluators.base import Outcome, SampleContext
 from crucible_worker.evaluators.declared import BaseEvaluator
-from crucible_worker.evaluators.targets import (
+from crucible_worker.evaluators.measured_tokens import (
     ROLLING,
     TrainOnOption,
     Windows,

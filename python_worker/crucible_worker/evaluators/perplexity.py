@@ -17,12 +17,18 @@ from typing import Any
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import Conversation, Datum, Metrics, Sample, SampleResult, Verdict
 from crucible_worker.evaluators.base import Outcome, SampleContext
-from crucible_worker.evaluators.measured_tokens import Intermediates, measured_group
+from crucible_worker.evaluators.measured_tokens import (
+    ROLLING,
+    Intermediates,
+    ReduceMean,
+    TrainOnOption,
+    Windows,
+    keys_by,
+    measured_group,
+)
 from crucible_worker.evaluators.nll import NLL, Client, Likelihoods, mean_of
-from crucible_worker.evaluators.reducing import ReduceMean, keys_by
-from crucible_worker.evaluators.targets import ROLLING, TrainOnOption, Windows
 from crucible_worker.metrics.scores import Reduce
-from crucible_worker.metrics.sums import exact_sum
+from crucible_worker.metrics.sequences import exact_sum
 from crucible_worker.rendering import RendererName, check_input
 from crucible_worker.rendering.prompts import Prompted, measured_text, require_tokenizer
 from crucible_worker.rendering.supervised import render_behind, render_whole

@@ -1,4 +1,4 @@
-"""Every evaluator of this worker, by kind: built-in ones, and those that users have installed."""
+"""Every evaluator of this worker, by kind: built-in ones, and those of users; and what they get when they are made."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from types import MappingProxyType
 
 from crucible_bridge.errors import BridgeError, InvalidField
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import EvaluatorInfo, EvaluatorSpec, SamplingParams
-from crucible_worker.evaluators import entry_points
+from crucible_bridge.types import EvaluatorInfo, EvaluatorSpec, ModelRef, SamplingParams
+from crucible_worker.evaluators import installed
 from crucible_worker.evaluators.accuracy import Accuracy
 from crucible_worker.evaluators.base import Evaluator
 from crucible_worker.evaluators.classification import Classification
 from crucible_worker.evaluators.comparison import Comparison
 from crucible_worker.evaluators.declared import DeclaredKind
 from crucible_worker.evaluators.environments.options import installed_environment
-from crucible_worker.evaluators.guarded import GuardedType
+from crucible_worker.evaluators.environments.processes import Environments
 from crucible_worker.evaluators.inspect import Inspect
-from crucible_worker.evaluators.inspect.allowed import nothing_allowed
+from crucible_worker.evaluators.inspect.allowed import InspectAllowlist, nothing_allowed
+from crucible_worker.evaluators.installed import GuardedType
 from crucible_worker.evaluators.multiple_choice import MultipleChoice
 from crucible_worker.evaluators.next_token import NextToken
 from crucible_worker.evaluators.nll import NLL
-from crucible_worker.evaluators.parts import EvaluatorParts
 from crucible_worker.evaluators.pass_at_k import PassAtK
 from crucible_worker.evaluators.perplexity import BitsPerByte, Perplexity
 from crucible_worker.evaluators.preference import Preference
@@ -30,9 +30,11 @@ from crucible_worker.evaluators.rl_test_set import RLTestSet
 from crucible_worker.evaluators.rollout import RolloutEvaluator
 from crucible_worker.evaluators.rubric import RubricEvaluator
 from crucible_worker.grading.options import checked_options
+from crucible_worker.grading.registry import NO_GRADING_PARTS, GradingParts
 
 __all__ = [
     "EVALUATORS",
+    "EvaluatorParts",
     "create",
     "info",
     "info_if_known",
@@ -42,6 +44,24 @@ __all__ = [
     "kinds",
     "load_installed",
 ]
+
+# The parts of a worker that evaluators use, and the models of their request, passed to them when they are made.
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluatorParts:
+    """The parts of one worker; without arguments, a worker that has none."""
+
+    grading: GradingParts = NO_GRADING_PARTS
+    """The parts for graders."""
+    inspect: InspectAllowlist | None = None
+    """The Inspect tasks that may be run. None if none may."""
+    environments: Environments = dataclasses.field(default_factory=Environments)
+    """Users' environments, and the variables that their processes get from the worker."""
+    own_evaluators: Mapping[str, GuardedType] = dataclasses.field(default_factory=dict)
+    """Evaluators of files that a user names on the command line, by kind; no call can add one."""
+    models: Mapping[str, ModelRef] = dataclasses.field(default_factory=dict)
+    """Further models of one request, by role or by the name that a task has for them; empty outside of a request."""
 
 
 EVALUATORS: Mapping[str, DeclaredKind] = MappingProxyType(
@@ -73,13 +93,13 @@ _MAX_SHOWN = 60  # characters of an unknown kind that an error repeats
 def kinds(parts: EvaluatorParts | None = None) -> Sequence[str]:
     """Kinds for requests: built-in ones, those of a user's files, then installed ones; nothing is loaded."""
     own = () if parts is None else parts.own_evaluators
-    return list(dict.fromkeys((*EVALUATORS, *own, *entry_points.names())))
+    return list(dict.fromkeys((*EVALUATORS, *own, *installed.names())))
 
 
 def infos(parts: EvaluatorParts) -> Sequence[EvaluatorInfo]:
     """Every evaluator of a worker with these parts, in the order of `kinds`; imports installed ones, slowly."""
     held = {**parts.own_evaluators, **EVALUATORS}
-    found = [held[kind].info if kind in held else entry_points.described(kind) for kind in kinds(parts)]
+    found = [held[kind].info if kind in held else installed.described(kind) for kind in kinds(parts)]
     return [info if info.kind != Inspect.kind or parts.inspect is not None else _without_tasks(info) for info in found]
 
 
@@ -100,7 +120,7 @@ def load_installed(wanted: Iterable[EvaluatorSpec], parts: EvaluatorParts) -> No
         if (environment := installed_environment(spec)) is not None:
             parts.environments.look(environment)
         elif is_installed(spec, parts):
-            entry_points.find(spec.kind)
+            installed.find(spec.kind)
 
 
 def info_if_known(kind: str, parts: EvaluatorParts | None = None) -> EvaluatorInfo | None:
@@ -160,7 +180,7 @@ def create(
 
 def _type_of(kind: str, field: str, parts: EvaluatorParts | None) -> DeclaredKind | GuardedType:
     own = None if parts is None else parts.own_evaluators.get(kind)
-    found = EVALUATORS.get(kind) or own or entry_points.find(kind)
+    found = EVALUATORS.get(kind) or own or installed.find(kind)
     if found is None:
         known = ", ".join(kinds(parts))
         raise InvalidField(field, f"is {kind[:_MAX_SHOWN]!r}, known are: {known}", reason=Reason.UNKNOWN_EVALUATOR)

@@ -18,12 +18,10 @@ from crucible_worker.backends.base import Model
 from crucible_worker.evaluators.answering import Answering
 from crucible_worker.evaluators.base import Outcome, SampleContext
 from crucible_worker.evaluators.environments import group
-from crucible_worker.evaluators.environments.caller import CallerProblem, caller_of
-from crucible_worker.evaluators.environments.child import GroupOrder, GroupReply
 from crucible_worker.evaluators.environments.episode import Asker, called_here
 from crucible_worker.evaluators.environments.options import KEYS, KIND, PROBLEMS, EnvironmentOptions
-from crucible_worker.evaluators.environments.problems import Problem, RewardRules
-from crucible_worker.evaluators.environments.processes import EnvironmentProcesses
+from crucible_worker.evaluators.environments.problems import CallerProblem, Problem, RewardRules, caller_of
+from crucible_worker.evaluators.environments.processes import EnvironmentProcesses, GroupOrder, GroupReply
 from crucible_worker.evaluators.environments.records import (
     counts_of,
     described,
@@ -33,7 +31,7 @@ from crucible_worker.evaluators.environments.records import (
     without_uncounted,
 )
 from crucible_worker.evaluators.graded import check_question, grader_for
-from crucible_worker.metrics.trajectory_totals import TrajectoryTotals
+from crucible_worker.metrics.trajectory import TrajectoryTotals
 from crucible_worker.rendering import check_input
 from crucible_worker.rendering.answers import ended_by_stop, find_stops, resolved
 from crucible_worker.rendering.prompts import stops_of

@@ -18,7 +18,7 @@ from crucible_worker.backends.metering import known_sum
 from crucible_worker.evaluators.accuracy import MAX_SAMPLES_PER_PROMPT
 from crucible_worker.evaluators.answering import REMOVE_THINKING, Answering, Thinking
 from crucible_worker.evaluators.base import Outcome, SampleContext
-from crucible_worker.evaluators.judged import Judged
+from crucible_worker.evaluators.graded import Judged
 from crucible_worker.grading.judge.grader import Criteria, criteria_of, measurements_of, method_of, question_text
 from crucible_worker.grading.judge.rubric import Rubric
 from crucible_worker.metrics.scores import Reduce, reduced

@@ -29,7 +29,7 @@ from crucible_worker.journal import Journal
 from crucible_worker.journal.queries import EvaluationRow
 from crucible_worker.journal.records import request_from_record
 from crucible_worker.journal.usage import usage_measurements
-from crucible_worker.util.held_paths import format_own_model
+from crucible_worker.util.model_refs import format_own_model
 
 __all__ = [
     "FLUSH_SECONDS",

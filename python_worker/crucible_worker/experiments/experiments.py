@@ -15,7 +15,6 @@ from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluateRequest, EvaluationState, Experiment, LoggedMetrics, LoggerState
 from crucible_worker.experiments.feeding import CLOSE_SECONDS, Feeder, StartRunner
 from crucible_worker.journal import Journal, Transaction
-from crucible_worker.journal.experiment_records import packed_hparams, packed_metrics, packed_text
 from crucible_worker.journal.experiments import (
     ExperimentRow,
     LoggerRow,
@@ -24,6 +23,9 @@ from crucible_worker.journal.experiments import (
     append,
     find_experiment,
     open_experiment,
+    packed_hparams,
+    packed_metrics,
+    packed_text,
     want_sync,
 )
 from crucible_worker.journal.queries import Reads, find_by_number

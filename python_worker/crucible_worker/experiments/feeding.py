@@ -29,8 +29,8 @@ from crucible_worker.journal.experiments import (
     read_page,
     report,
 )
-from crucible_worker.journal.fenced import FencedJournal
-from crucible_worker.journal.log_once import LogOnce
+from crucible_worker.journal.journal import FencedJournal
+from crucible_worker.journal.unavailable import LogOnce
 from crucible_worker.loggers.base import Entry, Experiment, LoggerSpec, Missed
 from crucible_worker.loggers.registry import read
 from crucible_worker.loggers.runner import LoggerRunner

@@ -39,7 +39,7 @@ from crucible_worker.exports.record_data import dataset_name, record_data, utc
 from crucible_worker.reports.as_json import asked_text, record_as_data, said_as_data
 from crucible_worker.reports.facts import adjustments_text, another_model, format_dataset, problem_text
 from crucible_worker.reports.metric_keys import EvaluatorKeys, Infos, keys_of
-from crucible_worker.util.held_paths import own_model
+from crucible_worker.util.model_refs import own_model
 
 __all__ = ["SamplesFile", "description_of", "folder_of", "identity_of"]
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-from crucible_worker.util.private_files import FILE_MODE
+from crucible_worker.util.files import FILE_MODE
 
 __all__ = ["PART_SUFFIX", "part_prefix", "whole_file"]
 

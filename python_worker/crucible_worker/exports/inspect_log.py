@@ -33,7 +33,7 @@ from crucible_worker.exports.record_data import dataset_name, record_data, utc
 from crucible_worker.reports.as_json import record_as_data
 from crucible_worker.reports.facts import another_model, format_dataset, problem_text
 from crucible_worker.reports.plain_json import replace_surrogates
-from crucible_worker.util.held_paths import format_own_model
+from crucible_worker.util.model_refs import format_own_model
 from crucible_worker.util.reasoning import part_thinking
 
 __all__ = ["Counts", "header_of", "member_name", "sample_of", "start_of", "summary_of", "written"]

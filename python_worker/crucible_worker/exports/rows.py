@@ -9,7 +9,7 @@ from typing import IO, Any
 
 from crucible_bridge.types import Evaluation, Problem, Sample, SampleResult, Usage
 from crucible_worker.exports.record_data import record_data
-from crucible_worker.util.held_paths import format_own_model
+from crucible_worker.util.model_refs import format_own_model
 
 __all__ = ["EVALUATION_COLUMNS", "EXTRA", "LinesWriter", "ParquetColumn", "ParquetWriter", "columns", "row_of"]
 

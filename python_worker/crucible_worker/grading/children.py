@@ -20,8 +20,8 @@ from typing import Any, Literal, TypeAlias, get_type_hints
 
 import msgspec
 
-from crucible_worker.children.bounds import limit, limit_growth, set_oom_score
 from crucible_worker.children.frames import frame, receive
+from crucible_worker.children.lifetime import limit, limit_growth, set_oom_score
 from crucible_worker.children.messages import decoded, encoded
 
 __all__ = ["MEMORY_BYTES", "OUT_OF_TIME", "ChildResult", "answers_of", "is_there", "serve", "task_of", "work"]

@@ -28,10 +28,9 @@ import structlog
 
 from crucible_bridge.errors import FailedPrecondition, Unavailable
 from crucible_bridge.reasons import Reason
-from crucible_worker.children.channel import Channel
 from crucible_worker.children.fork_server import join
 from crucible_worker.children.forks import Fork, Forks, NotForked
-from crucible_worker.children.process import Process
+from crucible_worker.children.process import Channel, Process
 from crucible_worker.grading import children
 from crucible_worker.grading.children import ChildResult
 

@@ -8,8 +8,8 @@ import importlib
 
 from crucible_bridge.errors import Unavailable
 from crucible_bridge.reasons import Reason
-from crucible_worker.children.entry import begin
 from crucible_worker.children.fork_server import ForkServer, refuse
+from crucible_worker.children.lifetime import begin
 from crucible_worker.grading import children
 
 

@@ -38,8 +38,7 @@ from crucible_worker.journal.queries import Reads, SnapshotReads, evaluation_of,
 from crucible_worker.reports.facts import format_dataset
 from crucible_worker.reports.metric_keys import keys_of_result
 from crucible_worker.reports.ranking import Written, enough_scored, scored_by_key, superseded
-from crucible_worker.util.held_paths import format_own_model, own_model
-from crucible_worker.util.managed_refs import as_managed
+from crucible_worker.util.model_refs import as_managed, format_own_model, own_model
 
 __all__ = [
     "DEFAULT_PAGE",

@@ -16,7 +16,7 @@ from crucible_bridge.types import ModelRef, Problem, Usage
 from crucible_worker.backends.base import Backend, Model
 from crucible_worker.inference.retries import RetryingModel, RetryPolicy
 from crucible_worker.util.error_reporter import logged, shortage
-from crucible_worker.util.turns import SharedLock
+from crucible_worker.util.tasks import SharedLock
 
 __all__ = ["ITEMS_A_PASS", "Ask", "BatchBounds", "BatchResults", "ask_all", "each", "open_model"]
 

@@ -1,4 +1,4 @@
-"""The questions that a model answers directly: continuations, log-probabilities, forward passes.
+"""The questions that a model answers directly: continuations, log-probabilities, forward passes, and grades of a judge.
 
 Each `ask_...` takes a whole batch; `inference.batches` runs it, and says what happens to an item that fails.
 """
@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import re
 import secrets
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -24,9 +25,17 @@ from crucible_bridge.types import (
     ForwardAnswer,
     ForwardOutput,
     ForwardRequest,
+    Grade,
+    GradeRubricRequest,
+    LogprobsItem,
     ModelInput,
     ModelRef,
+    OrchestratorModel,
     Problem,
+    RubricGrade,
+    RubricGrades,
+    RubricItem,
+    Sample,
     SampleAnswer,
     SampledItem,
     SampledSequence,
@@ -34,28 +43,157 @@ from crucible_bridge.types import (
     SampleRequest,
     SamplingParams,
     TokensChunk,
+    Verdict,
 )
 from crucible_worker.backends.base import ANSWERING, Backend, Capability, Model
+from crucible_worker.grading.judge.rubric import MAX_CRITERIA, Judge, Rubric, spent
+from crucible_worker.grading.judge.texts import MARK_CHARS
 from crucible_worker.inference.batches import Ask, BatchBounds, ask_all
-from crucible_worker.inference.item_tokens import datum_of
 from crucible_worker.inference.retries import sample_seed
 from crucible_worker.metrics.nll import nll_parts
-from crucible_worker.rendering import SERVED, finished, opening_of_tokens, render_prompt, sample_answers
+from crucible_worker.rendering import (
+    RENDERER_PATTERN,
+    SERVED,
+    check_renderer,
+    finished,
+    opening_of_tokens,
+    render_prompt,
+    render_supervised,
+    sample_answers,
+)
+from crucible_worker.rendering.prompts import encode_conversation, require_tokenizer
+from crucible_worker.rendering.train_on import TrainOn
 from crucible_worker.util.limits import WorkerLimits
 
 __all__ = [
     "Backends",
     "ColumnBudget",
+    "ItemTokens",
     "ask_forward",
+    "ask_rubric",
     "ask_samples",
     "at_item",
     "bounds_of",
     "check_top",
+    "datum_of",
     "logprobs_asker",
     "missing_client",
     "nonsense",
     "result_or_problem",
+    "tokens_of",
 ]
+
+# The tokens of items that direct calls of a model measure: tokens as they are, text, or a conversation.
+
+LAST_ASSISTANT: TrainOn = "last_assistant"
+"""What of a conversation has weight where the caller does not say."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ItemTokens:
+    """The tokens of an item."""
+
+    tokens: np.ndarray
+    """All of them, shape (n,), int64, n at least 1."""
+    measured: int
+    """How many of the last ones are measured, if nothing else limits them: none is the first."""
+    rendered: bool
+    """Whether the worker made them, so that the caller does not know them."""
+
+
+async def tokens_of(model: Model, item: LogprobsItem, *, add_special_tokens: bool) -> ItemTokens:
+    """The tokens of an item that is measured.
+
+    Args:
+        model: whose tokenizer and chat template read it.
+        item: the item.
+        add_special_tokens: whether text gets the special tokens that the tokenizer puts around it.
+
+    Raises:
+        FailedPrecondition: text or a conversation for a model without a tokenizer (NO_TOKENIZER), or a conversation
+            for one without a chat template (NO_CHAT_TEMPLATE).
+        InvalidField: there is no token, or an image; or the continuation alone is longer than the context
+            (PROMPT_TOO_LONG).
+    """
+    most = model.context_length
+    if most is not None and len(item.continuation) > most:  # before anything is made of a message of millions
+        message = f"has {len(item.continuation)} tokens; the model's context has {most}"
+        raise InvalidField("continuation", message, reason=Reason.PROMPT_TOO_LONG)
+    continuation = np.array(item.continuation, np.int64)
+    match item.prompt:
+        case ModelInput():
+            prompt = item.prompt.tokens()
+        case str():
+            prompt = await text_tokens(model, item.prompt, add_special_tokens=add_special_tokens)
+        case Conversation():
+            prompt = await _conversation_tokens(model, item.prompt, opened=continuation.size > 0)
+    tokens = np.concatenate([prompt, continuation])
+    if tokens.size == 0:
+        raise InvalidField("prompt", "is empty: a model needs at least one token")
+    return ItemTokens(
+        tokens=tokens,
+        measured=min(continuation.size or tokens.size, tokens.size - 1),
+        rendered=not isinstance(item.prompt, ModelInput),
+    )
+
+
+async def datum_of(model: Model, item: str | Conversation, train_on: str, *, add_special_tokens: bool) -> Datum:
+    """Text or a conversation as a training example, with `target_tokens` and `weights`.
+
+    Args:
+        model: whose tokenizer and chat template read it.
+        item: text, whose tokens but the first are targets, or a conversation.
+        train_on: which tokens of a conversation have weight; those of the last message of the assistant if empty.
+        add_special_tokens: whether text gets the special tokens that the tokenizer puts around it.
+
+    Raises:
+        FailedPrecondition: as of `tokens_of`; or the chat template does not tell its messages apart
+            (CHAT_TEMPLATE_NOT_STABLE).
+        InvalidField: no token can be predicted, or no message of the assistant is there.
+    """
+    if isinstance(item, Conversation):
+        chosen: Any = train_on or LAST_ASSISTANT  # one of its values, as the request was checked
+        try:
+            return await render_supervised(require_tokenizer(model.tokenizer), Sample(input=item), chosen)
+        except BridgeError as error:
+            raise at_field(error, "conversation", own="input") from error
+    tokens = await text_tokens(model, item, add_special_tokens=add_special_tokens)
+    if tokens.size < 2:
+        raise InvalidField("text", f"has {tokens.size} tokens, at least two are needed: none can be predicted")
+    weights = np.ones(tokens.size - 1, np.float32)
+    return Datum(model_input=tokens[:-1], loss_fn_inputs={"target_tokens": tokens[1:], "weights": weights})
+
+
+async def text_tokens(model: Model, text: str, *, add_special_tokens: bool) -> np.ndarray:
+    """Token ids of text, shape (n,), int64, as the call Tokenize returns them, and with one BOS token at most.
+
+    Raises:
+        FailedPrecondition: the model has no tokenizer at hand (NO_TOKENIZER).
+    """
+    tokenizer = require_tokenizer(model.tokenizer)
+    try:
+        (tokens,) = await tokenizer.tokenize([text], add_special_tokens=add_special_tokens)
+    except BridgeError as error:
+        raise at_field(error, "text", own="text") from error
+    found = np.array(tokens, np.int64)
+    begin = tokenizer.bos_token_id
+    if add_special_tokens and begin is not None and found.size > 1 and (found[:2] == begin).all():
+        # The text itself begins with the token that the tokenizer puts before every text.
+        others = np.flatnonzero(found != begin)
+        found = found[(int(others[0]) if others.size else found.size) - 1 :]
+    return found
+
+
+async def _conversation_tokens(model: Model, conversation: Conversation, *, opened: bool) -> np.ndarray:
+    """Token ids of a conversation; if it is `opened`, up to where an answer begins."""
+    try:
+        tokens = await encode_conversation(
+            require_tokenizer(model.tokenizer), conversation.messages, generation_prompt=opened
+        )
+    except BridgeError as error:
+        raise at_field(error, "conversation", own="input") from error
+    return np.array(tokens, np.int64)
+
 
 _TARGETS, _WEIGHTS = 'loss_fn_inputs["target_tokens"]', 'loss_fn_inputs["weights"]'
 
@@ -394,3 +532,81 @@ def missing_client(message: str, field: str = "model") -> FailedPrecondition:
 def nonsense(message: str) -> BackendError:
     """The error where a backend's answer does not fit the question."""
     return BackendError(message, reason=Reason.BACKEND_ANSWER, retryable=False)
+
+
+# Direct calls to a judge: a batch of responses; each item gets a grade or a problem.
+
+
+async def ask_rubric(
+    backends: Backends, request: GradeRubricRequest, *, limits: WorkerLimits, received: float
+) -> RubricGrades:
+    """Grade responses by a judge.
+
+    The mark that delimits responses is random for each request: the author of a response cannot know it.
+
+    Args:
+        backends: by the kind of reference that they open.
+        request: the call's.
+        limits: the worker's.
+        received: time of receipt by the event loop's clock; the deadline counts from it.
+
+    Raises:
+        InvalidField: there are too many items or criteria, the judge is the orchestrator's, the renderer is none, or a
+            bound is beyond the worker's.
+        BridgeError: see `ask_all`, the judge's at `judge`.
+    """
+    bounds = bounds_of(request.limits, len(request.items), "items", limits=limits, received=received)
+    _check(request)
+    rubric = Rubric(criteria=request.criteria, threshold=request.threshold)
+    mark = secrets.token_hex(MARK_CHARS // 2)
+
+    def asker(model: Model) -> Ask[RubricItem, RubricGrade]:
+        if model.capabilities.isdisjoint(ANSWERING):
+            raise FailedPrecondition("does not sample", reason=Reason.MISSING_CLIENT, field="judge")
+
+        async def ask(index: int, item: RubricItem) -> RubricGrade:
+            judge = Judge(model=model, sampling=_seeded(request.sampling, index), renderer=request.renderer)
+            try:
+                return await rubric.grade(item, judge, mark)
+            except BridgeError as error:
+                # The judge's prompt is made from the item: it is no field that the caller knows.
+                field = "judge" if error.field == "judge.model" else f"items[{index}]"
+                raise at_field(error, field, own=error.field) from error
+
+        return ask
+
+    answers = await ask_all(backends, request.judge, request.items, asker, bounds=bounds, field="judge")
+    grades = tuple(
+        _failed(item, result) if isinstance(result, Problem) else result
+        for item, result in zip(request.items, answers.results)
+    )
+    prompt_tokens, completion_tokens = spent(grades)
+    return RubricGrades(
+        grades=grades,
+        prompt_tokens=prompt_tokens,
+        completion_tokens=completion_tokens,
+        judge_fingerprint=answers.model_fingerprint,
+        usage=answers.usage,
+    )
+
+
+def _check(request: GradeRubricRequest) -> None:
+    if len(request.criteria) > MAX_CRITERIA:
+        raise InvalidField("criteria", f"has {len(request.criteria):,}, at most {MAX_CRITERIA:,} are accepted")
+    if isinstance(request.judge, OrchestratorModel):
+        raise InvalidField("judge", "is the orchestrator's model, and a judge must be a model of the worker")
+    if re.search(RENDERER_PATTERN, request.renderer) is None:
+        raise InvalidField("renderer", f"is {request.renderer[:60]!r}, which is no renderer")
+    check_renderer(request.renderer)
+
+
+def _seeded(sampling: SamplingParams, index: int) -> SamplingParams:
+    """How the judge is sampled for an item: each gets a different seed if sampling is random."""
+    if sampling.temperature == 0:
+        return sampling
+    seed = secrets.randbits(63) if sampling.seed is None else sample_seed(sampling.seed, str(index), 0)
+    return dataclasses.replace(sampling, seed=seed)
+
+
+def _failed(item: RubricItem, problem: Problem) -> RubricGrade:
+    return RubricGrade(grade=Grade(id=item.id, verdict=Verdict.ERROR, reason=problem.message, problem=problem))

@@ -30,7 +30,7 @@ from crucible_bridge.types import (
 )
 from crucible_worker.backends.distributions import NO_TOKEN, ordered
 from crucible_worker.inference.batches import BatchBounds, BatchResults, ask_all, each
-from crucible_worker.inference.logprobs_calls import items_of, logprobs_ask
+from crucible_worker.inference.logprobs import items_of, logprobs_ask
 from crucible_worker.inference.model_calls import Backends, ColumnBudget, bounds_of, check_top, result_or_problem
 from crucible_worker.journal.usage import UsageSum
 from crucible_worker.util.limits import WorkerLimits

@@ -39,8 +39,13 @@ from crucible_bridge.types import (
     TruncatedPart,
     Turn,
 )
-from crucible_worker.journal.messages import further_bytes, message_from_value, messages_to_values
-from crucible_worker.journal.packing import pack_text, unpack_text
+from crucible_worker.journal.packing import (
+    further_bytes,
+    message_from_value,
+    messages_to_values,
+    pack_text,
+    unpack_text,
+)
 from crucible_worker.util.reasoning import part_thinking
 
 __all__ = [

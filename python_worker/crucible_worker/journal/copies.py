@@ -28,7 +28,7 @@ from pathlib import Path
 import structlog
 
 from crucible_worker.journal.queries import Head, Reads, head
-from crucible_worker.util.private_files import open_private
+from crucible_worker.util.files import open_private
 
 __all__ = ["MARK_BYTES", "MARK_PREFIX", "Mark", "log_of_its_own", "mark_path", "read_marks", "recognize", "write_mark"]
 

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from crucible_bridge.errors import InvalidField
-from crucible_worker.journal.experiment_records import unpacked
+from crucible_bridge.types import LoggedMetrics
 from crucible_worker.journal.packing import pack, unpack
 from crucible_worker.journal.queries import Reads
-from crucible_worker.journal.transaction import Transaction
-from crucible_worker.loggers.base import Entry
+from crucible_worker.journal.store import Transaction
+from crucible_worker.loggers.base import Entry, Hparams, LongText, MetricRow
 
 __all__ = [
     "MAX_CONFIG_BYTES",
@@ -33,11 +33,51 @@ __all__ = [
     "find_experiment",
     "find_waiting",
     "open_experiment",
+    "packed_hparams",
+    "packed_metrics",
+    "packed_text",
     "read_page",
     "remove_unused_experiment",
     "report",
+    "unpacked",
     "want_sync",
 ]
+
+# Entries of experiments, as the journal stores them: `unpacked(packed_metrics(rows), 1)` yields the rows again.
+#
+# A record has one or more entries; their sequences are those of the record's place in the journal.
+
+_METRICS, _HPARAMS, _TEXT = "metrics", "hparams", "text"
+
+
+def packed_metrics(rows: Sequence[LoggedMetrics], now_ns: int) -> bytes:
+    """Pack rows of metrics, one entry each; `now_ns` is the time of those without one."""
+    return pack((_METRICS, [(row.step, row.unix_time_ns or now_ns, row.family, row.values) for row in rows]))
+
+
+def packed_hparams(values: Mapping[str, Any], now_ns: int) -> bytes:
+    """Pack hyperparameters, JSON values: one entry."""
+    return pack((_HPARAMS, now_ns, values))
+
+
+def packed_text(key: str, text: str, step: int | None, now_ns: int) -> bytes:
+    """Pack a text: one entry."""
+    return pack((_TEXT, now_ns, key, text, step))
+
+
+def unpacked(record: bytes, first: int) -> Iterator[Entry]:
+    """The entries of a record, of which the first has the sequence `first`."""
+    kind, *fields = unpack(record)
+    if kind == _METRICS:
+        for sequence, (step, time_ns, family, values) in enumerate(fields[0], first):
+            yield MetricRow(sequence=sequence, unix_time_ns=time_ns, values=values, step=step, family=family)
+    elif kind == _HPARAMS:
+        time_ns, values = fields
+        yield Hparams(sequence=first, unix_time_ns=time_ns, values=values)
+    else:
+        time_ns, key, text, step = fields
+        yield LongText(sequence=first, unix_time_ns=time_ns, key=key, text=text, step=step)
+
 
 MAX_CONFIG_BYTES = 8 * 1024 * 1024
 """Bytes of all hyperparameters of an experiment together; more are refused."""

@@ -15,7 +15,7 @@ from crucible_bridge.events import Event
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluationState
 from crucible_worker.journal.queries import Reads
-from crucible_worker.journal.transaction import Transaction
+from crucible_worker.journal.store import Transaction
 
 __all__ = [
     "CheckpointRow",

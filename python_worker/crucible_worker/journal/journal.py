@@ -1,4 +1,4 @@
-"""The journal of one worker: a writer, readers, and the news of commits by any worker."""
+"""The journal of one worker: a writer, readers, the news of commits by any worker, and what owners alone may write."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from crucible_bridge.reasons import Reason
 from crucible_worker.journal.queries import Head
 from crucible_worker.journal.schema import prepare, unusable
 from crucible_worker.journal.sqlite import SqliteStore
-from crucible_worker.journal.store import Owners, Reader, Store
-from crucible_worker.journal.transaction import Transaction
+from crucible_worker.journal.store import Owners, Reader, Store, Transaction
 from crucible_worker.journal.unavailable import JournalUnavailable
 from crucible_worker.journal.writer import Writer
-from crucible_worker.util.background import Background
+from crucible_worker.util.tasks import Background
 
-__all__ = ["PROBE_SECONDS", "READERS", "STREAM_READERS", "Journal"]
+__all__ = ["PROBE_SECONDS", "READERS", "STREAM_READERS", "FencedJournal", "Journal"]
+
 
 READERS = 4
 """Concurrent reads of calls; each thread has a connection."""
@@ -282,3 +282,49 @@ def _write_nothing(transaction: Transaction) -> None:
 
 def _probe(transaction: Transaction) -> None:
     transaction.execute("INSERT OR REPLACE INTO probe VALUES (1, ?)", (bytes(PROBE_BYTES),))
+
+
+# What the owner of an evaluation writes: nothing, once it is no longer the owner.
+
+
+class FencedJournal:
+    """A journal, as an owner uses it: every transaction checks first that it is still the owner."""
+
+    def __init__(self, journal: Journal, owners: Owners, number: int) -> None:
+        """For something that this worker owns.
+
+        Args:
+            journal: the worker's.
+            owners: the worker's.
+            number: what it owns.
+        """
+        self._journal, self._owners, self._number = journal, owners, number
+        self.news = journal.news
+        """See `Journal.news`."""
+
+    @property
+    def folder(self) -> Path:
+        """See `Journal.folder`."""
+        return self._journal.folder
+
+    @property
+    def errors(self) -> tuple[type[Exception], ...]:
+        """See `Journal.errors`."""
+        return self._journal.errors
+
+    async def read(self, function: Callable[..., T], *arguments: Any, **named: Any) -> T:
+        """See `Journal.read`."""
+        return await self._journal.read(function, *arguments, **named)
+
+    def submit(self, function: Callable[[Transaction], T], size: int = 1) -> asyncio.Future[T]:
+        """As `Journal.submit`; the future gets OwnershipLost if this worker is no longer the owner."""
+
+        def checked(transaction: Transaction) -> T:
+            self._owners.check(self._number, transaction)
+            return function(transaction)
+
+        return self._journal.submit(checked, size)
+
+    async def confirm(self) -> None:
+        """See `Owners.confirm`."""
+        await self._owners.confirm(self._number)

@@ -16,9 +16,9 @@ import structlog
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_worker.journal.copies import read_marks, recognize
-from crucible_worker.journal.preparing import exclusively
+from crucible_worker.journal.locks import exclusively
 from crucible_worker.journal.queries import JournalDamaged
-from crucible_worker.util.private_files import make_private_folder, narrow, open_private
+from crucible_worker.util.files import make_private_folder, narrow, open_private
 
 __all__ = [
     "BUSY_SECONDS",

@@ -11,14 +11,12 @@ from typing import Any
 
 import structlog
 
-from crucible_worker.journal.commit_notifier import PolledNews
 from crucible_worker.journal.copies import MARK_BYTES, Mark, log_of_its_own, mark_path, read_marks, write_mark
-from crucible_worker.journal.owners import OwnerLocks
+from crucible_worker.journal.locks import OwnerLocks
 from crucible_worker.journal.queries import Head, JournalDamaged, Reads, head
 from crucible_worker.journal.schema import SqliteConnection, connect
-from crucible_worker.journal.store import Submit
-from crucible_worker.journal.transaction import Transaction
-from crucible_worker.util.background import Background
+from crucible_worker.journal.store import PolledNews, Submit, Transaction
+from crucible_worker.util.tasks import Background
 
 __all__ = ["SqliteStore"]
 

@@ -1,18 +1,217 @@
-"""What a journal needs of the database that it is kept in. `sqlite` is one; all else in `runs` knows none."""
+"""What a journal needs of the database that it is kept in: transactions, news of commits, owners. `sqlite` is one."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import functools
+import re
+import sqlite3
+from collections.abc import Callable, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
-from crucible_worker.journal.commit_notifier import CommitNotifier
-from crucible_worker.journal.queries import Head, Reads, SnapshotReads
-from crucible_worker.journal.transaction import Transaction
-from crucible_worker.util.background import Background
+from crucible_bridge.events import NEW_KINDS, Event
+from crucible_bridge.reasons import Reason
+from crucible_worker.journal.queries import Head, Reads, SnapshotReads, StatementResult
+from crucible_worker.journal.unavailable import JournalUnavailable
+from crucible_worker.util.tasks import Background
 
-__all__ = ["JournalStatus", "Owners", "Reader", "Store", "Submit", "Writing"]
+__all__ = [
+    "POLL_SECONDS",
+    "ROWS_TOGETHER",
+    "CommitNotifier",
+    "JournalStatus",
+    "Owners",
+    "PolledNews",
+    "Reader",
+    "Store",
+    "Submit",
+    "Transaction",
+    "Writing",
+    "without_password",
+]
+
+# What a submitted function gets: statements, the log's next sequence, and what is done after the commit or instead.
+
+ROWS_TOGETHER = (64, 32, 16, 8, 4, 2, 1)
+"""Rows of one INSERT, largest first. SQLite releases the interpreter's lock at every statement and waits
+for it again, up to 5 ms while the loop is busy. There are few sizes, so that each is compiled once."""
+
+
+class Transaction:
+    """The argument of a submitted function. No other worker writes meanwhile: what is read does not change."""
+
+    def __init__(
+        self,
+        connection: Reads,
+        log: Head,
+        encode_event: Callable[[Event], bytes],
+        on_end: Callable[[Transaction, int], None],
+    ) -> None:
+        self.on_end = on_end
+        """Called in the transaction that ends an evaluation, with it and the evaluation's number."""
+        self._connection = connection
+        self._encode_event = encode_event
+        self._after_commit: list[Callable[[], None]] = []
+        self._if_undone: list[Callable[[], None]] = []
+        self.log = log
+        """The log as it was before this transaction."""
+        self.sequence: int = self.log.sequence
+        """Sequence of the log's last event, those of this transaction included."""
+
+    def execute(self, sql: str, parameters: Sequence[object] = ()) -> StatementResult:
+        """Run one statement."""
+        return self._connection.execute(sql, parameters)
+
+    def insert(self, sql: str, rows: Sequence[Sequence[object]]) -> None:
+        """Insert rows of equal width, `ROWS_TOGETHER` with one statement: `insert("INSERT INTO probe VALUES", rows)`.
+
+        The word VALUES of the statement stands for the rows.
+        """
+        start = 0
+        for count in ROWS_TOGETHER:
+            while len(rows) - start >= count:
+                values = tuple(chain.from_iterable(rows[start : start + count]))
+                self._connection.execute(_for_rows(sql, len(rows[start]), count), values)
+                start += count
+
+    def append(self, number: int, events: Sequence[Event]) -> int:
+        """Append events to the log; returns the last sequence. `number` is their evaluation's, or 0."""
+        rows: list[tuple[object, ...]] = []
+        for sequence, event in enumerate(events, self.sequence + 1):
+            row = (sequence, number, event.kind.value, event.run_id, self._encode_event(event))
+            if event.kind in NEW_KINDS:
+                self.insert("INSERT INTO later_events VALUES", [row])
+            else:
+                rows.append(row)
+        self.insert("INSERT INTO events VALUES", rows)
+        self.sequence += len(events)
+        return self.sequence
+
+    def after_commit(self, action: Callable[[], None]) -> None:
+        """Call `action` after the commit, and only then; it must not raise."""
+        self._after_commit.append(action)
+
+    def if_undone(self, action: Callable[[], None]) -> None:
+        """Call `action` only if this is not committed, to undo changes outside the journal; it must not raise.
+
+        It is called when the submitted function is undone, because it raised, or the whole transaction.
+        """
+        self._if_undone.append(action)
+
+
+@functools.cache
+def _for_rows(sql: str, width: int, count: int) -> str:
+    row = f"({', '.join('?' * width)})"
+    return sql.replace("VALUES", f"VALUES {', '.join([row] * count)}")
+
+
+# News of commits by any worker.
+#
+# SQLite reports in 2.5 us whether another connection has committed (`PRAGMA data_version`). So polling 50 times a
+# second costs nothing, does not block the event loop, and works across processes without any channel between them.
+
+POLL_SECONDS = 0.02
+"""Seconds between two polls for other workers' commits, while a call waits."""
+
+
+class CommitNotifier:
+    """Wakes the calls that wait for a commit. One per journal and worker, used on the loop only."""
+
+    def __init__(self) -> None:
+        self._closed = False
+        self._waiting: set[asyncio.Future[None]] = set()
+        self._count = 0
+
+    @property
+    def count(self) -> int:
+        """Grows with every commit seen; what `wait` compares."""
+        return self._count
+
+    def publish(self) -> None:
+        """A worker has committed."""
+        self._wake()
+
+    async def wait(self, seen: int, at_most: float) -> int:
+        """Wait until `count` is no longer `seen`, for `at_most` seconds; returns `count`.
+
+        Raises:
+            JournalUnavailable: the journal is closed.
+        """
+        if self._closed:
+            raise JournalUnavailable("the worker is draining", reason=Reason.DRAINING)
+        if self._count == seen:
+            future = asyncio.get_running_loop().create_future()
+            self._waiting.add(future)
+            self._schedule()
+            try:
+                await asyncio.wait([future], timeout=at_most)
+            finally:
+                self._waiting.discard(future)
+        return self._count
+
+    def close(self) -> None:
+        """Wake all waiting calls; there are no news any more."""
+        self._closed = True
+        self._wake()
+
+    def _schedule(self) -> None:
+        """Called when a call begins to wait."""
+
+    def _wake(self) -> None:
+        self._count += 1
+        waiting, self._waiting = self._waiting, set()
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+
+class PolledNews(CommitNotifier):
+    """News of a SQLite journal."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        """Poll this connection, which `close` closes."""
+        super().__init__()
+        self._connection = connection
+        self._version = self._data_version()
+        self._poll: asyncio.TimerHandle | None = None
+
+    def close(self) -> None:
+        """Wake all waiting calls and stop polling."""
+        if self._poll is not None:
+            self._poll.cancel()
+            self._poll = None
+        super().close()
+        self._connection.close()
+
+    def _data_version(self) -> int:
+        return self._connection.execute("PRAGMA data_version").fetchone()[0]
+
+    def _schedule(self) -> None:
+        if self._poll is None:
+            self._poll = asyncio.get_running_loop().call_later(POLL_SECONDS, self._ask)
+
+    def _ask(self) -> None:
+        self._poll = None
+        try:
+            version = self._data_version()
+        except sqlite3.DatabaseError:
+            # The disk fails. Waiting calls are woken: their next read or write raises the error.
+            version = None
+        if version != self._version:
+            self._version = version
+            self._wake()
+        if self._waiting:
+            self._schedule()
+
+
+# The URL of a journal, as people may see it.
+
+
+def without_password(url: str) -> str:
+    """The URL for people: without a password."""
+    return re.sub(r"(//[^/:@]*):[^@/]*@", r"\1@", re.sub(r"(password=)[^&\s]*", r"\1...", url))
 
 
 Submit: TypeAlias = Callable[[Callable[[Transaction], Any]], asyncio.Future[Any]]

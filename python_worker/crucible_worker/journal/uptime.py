@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-from crucible_worker.journal.transaction import Transaction
+from crucible_worker.journal.store import Transaction
 
 __all__ = ["READING_SECONDS", "UptimeClock", "trusted_clock"]
 

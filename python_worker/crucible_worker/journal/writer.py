@@ -17,8 +17,7 @@ import structlog
 
 from crucible_bridge.events import Event
 from crucible_bridge.reasons import Reason
-from crucible_worker.journal.store import Store
-from crucible_worker.journal.transaction import Transaction
+from crucible_worker.journal.store import Store, Transaction
 from crucible_worker.journal.unavailable import JournalUnavailable
 
 __all__ = ["MAX_BATCH", "Writer"]

@@ -26,7 +26,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from crucible_worker.util.private_files import make_private_folder
+from crucible_worker.util.files import make_private_folder
 
 __all__ = [
     "Delivery",

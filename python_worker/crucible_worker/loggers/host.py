@@ -9,9 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from crucible_bridge.errors import BridgeError
-from crucible_worker.children.bounds import lower_priority, set_oom_score
-from crucible_worker.children.entry import begin
 from crucible_worker.children.frames import receive
+from crucible_worker.children.lifetime import begin, lower_priority, set_oom_score
 from crucible_worker.children.messages import pack_text, unpack
 from crucible_worker.loggers.base import Entry, EntryRefused, Hparams, Logger, LoggerSpec, LongText, MetricRow, Missed
 from crucible_worker.loggers.batches import entries_of, experiment_of

@@ -30,7 +30,7 @@ from crucible_worker.loggers.base import (
     folder_for,
     replace_file,
 )
-from crucible_worker.util.file_states import is_at
+from crucible_worker.util.files import is_at
 
 __all__ = ["JsonlLogger"]
 

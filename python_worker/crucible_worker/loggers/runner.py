@@ -12,10 +12,8 @@ from typing import Any
 import structlog
 
 from crucible_bridge.errors import BridgeError
-from crucible_worker.children.channel import Channel
 from crucible_worker.children.messages import pack_text, unpack
-from crucible_worker.children.process import Process, ending_of
-from crucible_worker.evaluators.variables import passed_variables
+from crucible_worker.children.process import Channel, Process, ending_of, passed_variables
 from crucible_worker.loggers.base import Entry, Experiment, LoggerSpec, Missed
 from crucible_worker.loggers.batches import batches, pack_experiment, packed
 from crucible_worker.loggers.registry import find

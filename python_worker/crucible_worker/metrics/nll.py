@@ -6,7 +6,7 @@
 One mean over all tokens, not a mean of means. The formula is tinker-cookbook's `compute_mean_nll`, which sums in
 float32; here products and sums are float64. There are two ways to compute it:
 
-- `mean_nll` takes a whole batch at once, fast: see `crucible_worker.metrics.sums` for how exact its sums are.
+- `mean_nll` takes a whole batch at once, fast: see `crucible_worker.metrics.sequences` for how exact its sums are.
 - `nll_parts` and `combine` take one datum at a time and combine them, at once or much later, with sums that are
   exact (`math.fsum`): neither order nor batching changes a bit of them.
 """
@@ -21,9 +21,17 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from crucible_bridge.types import MeanNLL, Metrics
-from crucible_worker.metrics.defects import BEYOND_FLOAT64, Defects, share
-from crucible_worker.metrics.sequences import check_sequences
-from crucible_worker.metrics.sums import BLOCK_TOKENS, MAX_CANCELLATION, blocks, dot, exact_sum
+from crucible_worker.metrics.sequences import (
+    BEYOND_FLOAT64,
+    BLOCK_TOKENS,
+    MAX_CANCELLATION,
+    Defects,
+    blocks,
+    check_sequences,
+    dot,
+    exact_sum,
+    share,
+)
 
 __all__ = ["NLLParts", "combine", "mean_nll", "nll_parts"]
 

@@ -19,8 +19,7 @@ import numpy as np
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import Metrics
-from crucible_worker.metrics.defects import BEYOND_FLOAT64, Defects
-from crucible_worker.metrics.sequences import check_column
+from crucible_worker.metrics.sequences import BEYOND_FLOAT64, Defects, check_column
 
 __all__ = ["dpo_margins", "dpo_metrics"]
 

@@ -14,9 +14,7 @@ import math
 import numpy as np
 
 from crucible_bridge.types import Metrics
-from crucible_worker.metrics.defects import BEYOND_FLOAT64, Defects
-from crucible_worker.metrics.sequences import check_column
-from crucible_worker.metrics.sums import exact_total
+from crucible_worker.metrics.sequences import BEYOND_FLOAT64, Defects, check_column, exact_total
 
 __all__ = ["sampling_client_metrics"]
 

@@ -1,4 +1,4 @@
-"""Summaries of trajectories: of all groups, and of those under each tag.
+"""Summaries of trajectories: of all groups, and of those under each tag, for a batch or for groups one by one.
 
 After tinker-cookbook's `compute_trajectory_metrics`, key by key, on columns in place of objects. For the groups of a
 tag (`all`: every group; others only for tags that some groups have, but not all):
@@ -19,25 +19,155 @@ undefined here; there is no key of cached tokens if no turn of the batch reports
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from crucible_bridge.errors import InvalidField
-from crucible_bridge.types import Metrics, TrajectoryBatch, bounds
-from crucible_worker.metrics.defects import BEYOND_FLOAT64, Defects
-from crucible_worker.metrics.trajectory_checks import check_batch, check_keys
+from crucible_bridge.types import Metrics, TrajectoryBatch, TrajectoryGroup, bounds
+from crucible_worker.metrics.sequences import BEYOND_FLOAT64, Defects, check_column, exact_sum
 
 __all__ = [
     "ALL",
+    "BLOCK_TURNS",
+    "BUILT_IN_KEYS",
     "FIXED_COUNTS",
     "GOOD_THRESHOLD",
+    "MAX_KEYS",
+    "MAX_NAME_CHARS",
     "GroupSums",
     "Totals",
+    "TrajectoryTotals",
+    "check_batch",
+    "check_keys",
     "groups_by_tag",
     "named",
     "trajectory_metrics",
 ]
+
+
+# Whether the columns of a batch of trajectories fit each other, and its keys do not collide.
+
+MAX_KEYS = 10_000
+"""Keys of all tags together: they must fit into a result."""
+MAX_NAME_CHARS = 1_000
+"""Characters of the name of a tag, and of an environment's metric."""
+
+BUILT_IN_KEYS = frozenset(
+    {
+        "ac_tokens_per_turn",
+        "ob_tokens_per_turn",
+        "turns_per_episode",
+        "total_episodes",
+        "total_turns",
+        "total_ac_tokens",
+        "total_ob_tokens",
+        "reward/total",
+        "by_group/frac_mixed",
+        "by_group/frac_all_good",
+        "by_group/frac_all_bad",
+    }
+)
+"""Names that an environment's metric cannot have."""
+
+_ALL = "all"
+
+
+def check_batch(batch: TrajectoryBatch) -> None:
+    """Refuse an invalid batch.
+
+    Raises:
+        InvalidField: a column has another length than it should, the wrong elements or a negative count; there is no
+            group, or one without trajectories; or names of metrics or tags are taken.
+    """
+    groups = _counts(batch.trajectories_per_group, "batch.trajectories_per_group")
+    if not groups:
+        raise InvalidField("batch.trajectories_per_group", "is empty")
+    if empty := np.flatnonzero(batch.trajectories_per_group == 0).tolist():
+        raise InvalidField(f"batch.trajectories_per_group[{empty[0]}]", "is 0, a group has at least one trajectory")
+    trajectories = int(batch.trajectories_per_group.sum(dtype=np.int64))
+    _counts(batch.transitions_per_trajectory, "batch.transitions_per_trajectory", trajectories, "trajectories")
+    transitions = int(batch.transitions_per_trajectory.sum(dtype=np.int64))
+    _counts(batch.action_tokens, "batch.action_tokens", transitions, "transitions")
+    _counts(batch.observation_tokens, "batch.observation_tokens", transitions, "transitions")
+    if (cached := batch.cached_observation_tokens) is not None:
+        check_column(cached, "batch.cached_observation_tokens", kinds="iu", length=transitions, of="transitions")
+        if wrong := np.flatnonzero((cached < -1) | (cached > batch.observation_tokens)).tolist():
+            at = wrong[0]
+            raise InvalidField(
+                f"batch.cached_observation_tokens[{at}]",
+                f"is {cached[at]}, of {batch.observation_tokens[at]} observation tokens; -1 says that it is not known",
+            )
+    check_column(batch.rewards, "batch.rewards", length=transitions, of="transitions")
+    check_column(batch.final_rewards, "batch.final_rewards", length=trajectories, of="trajectories")
+    for name, metrics, present, length, of in (
+        ("transition_metric", batch.transition_metrics, batch.transition_metric_present, transitions, "transitions"),
+        ("trajectory_metric", batch.trajectory_metrics, batch.trajectory_metric_present, trajectories, "trajectories"),
+    ):
+        _check_metrics(name, metrics, present, length, of)
+    _check_tags(batch.tags, groups)
+
+
+def check_keys(tags: int, metrics: int) -> None:
+    """Refuse more keys than `MAX_KEYS`.
+
+    Args:
+        tags: the number of distinct tags, including "all".
+        metrics: the number of distinct metrics of environments.
+
+    Raises:
+        InvalidField: there are more.
+    """
+    if (keys := tags * (len(BUILT_IN_KEYS) + metrics)) > MAX_KEYS:
+        raise InvalidField("batch.tags", f"and metrics give {keys:,} keys, at most {MAX_KEYS:,} are reported")
+
+
+def _counts(counts: np.ndarray, field: str, length: int | None = None, of: str = "") -> int:
+    check_column(counts, field, kinds="iu", length=length, of=of)
+    if counts.size and counts.min() < 0:
+        at = int(np.argmax(counts < 0))
+        raise InvalidField(f"{field}[{at}]", f"is {counts[at]}, less than 0")
+    return counts.size
+
+
+def _check_metrics(
+    name: str, metrics: Mapping[str, np.ndarray], present: Mapping[str, np.ndarray], length: int, of: str
+) -> None:
+    for key, values in metrics.items():
+        field = f'batch.{name}s["{key}"]'
+        if len(key) > MAX_NAME_CHARS:
+            raise InvalidField(f"batch.{name}s", _too_long("a name", key))
+        if key in BUILT_IN_KEYS:
+            raise InvalidField(field, "has the key of a built-in metric")
+        check_column(values, field, length=length, of=of)
+    for key, values in present.items():
+        field = f'batch.{name}_present["{key}"]'
+        if key not in metrics:
+            raise InvalidField(field, f"has no metric in {name}s")
+        check_column(values, field, kinds="b", length=length, of=of)
+
+
+def _check_tags(tags: tuple[tuple[str, ...], ...], groups: int) -> None:
+    if tags and len(tags) != groups:
+        raise InvalidField("batch.tags", f"has {len(tags):,} lists of tags for {groups:,} groups")
+    checked: set[tuple[str, ...]] = set()  # most groups have the same few
+    for index, names in enumerate(tags):
+        if names in checked:
+            continue
+        if _ALL in names:
+            raise InvalidField(f"batch.tags[{index}]", f"holds {_ALL!r}, which stands for every group")
+        if len(set(names)) < len(names):
+            twice = Counter(names).most_common(1)[0][0]
+            raise InvalidField(f"batch.tags[{index}]", f"holds {twice[:60]!r} twice")
+        if (longest := max(names, key=len, default="")) and len(longest) > MAX_NAME_CHARS:
+            raise InvalidField(f"batch.tags[{index}]", _too_long("a tag", longest))
+        checked.add(names)
+
+
+def _too_long(what: str, name: str) -> str:
+    return f"holds {what} of {len(name):,} characters, at most {MAX_NAME_CHARS:,} are accepted: {name[:60]!r}"
+
 
 GOOD_THRESHOLD = bounds.COMPUTE_TRAJECTORY_METRICS_REQUEST_GOOD_THRESHOLD_DEFAULT
 """The total reward from which a group with one common reward is good."""
@@ -294,3 +424,143 @@ class Totals:
         if isinstance(reason := found[_REWARD], str) and reason != BEYOND_FLOAT64:
             found |= dict.fromkeys(_KINDS, reason)
         return found
+
+
+# Summaries of groups that arrive one by one: those of a batch, in memory independent of their number.
+
+BLOCK_TURNS = 16_384
+"""Turns that wait at most, except those of the last group, until they are added up."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _PackedTurn:
+    """A turn in the form for packing a batch; a range has the length of the tokens, and takes no memory."""
+
+    ob: range
+    ac: range
+    reward: float
+    metrics: dict[str, float]
+    cached_observation_tokens: int | None
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Episode:
+    transitions: list[_PackedTurn]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class _GroupTotals:
+    trajectories_G: list[_Episode]
+    final_rewards_G: list[float]
+    metrics_G: list[dict[str, float]]
+    tags: tuple[str, ...]
+
+
+class _TagTotals:
+    """Totals of the groups of one tag over the blocks so far; sums are rounded once at the end."""
+
+    def __init__(self) -> None:
+        self.groups = 0
+        self._counts = [0] * FIXED_COUNTS
+        self._entries: dict[str, int] = {}
+        self._sums: dict[str, list[float]] = {}
+
+    @property
+    def names(self) -> list[str]:
+        """The totals so far, sorted."""
+        return sorted(self._sums)
+
+    def add(self, block: Totals) -> None:
+        """Add the totals of a block."""
+        self.groups += block.groups
+        self._counts = [mine + its for mine, its in zip(self._counts, block.counts, strict=True)]
+        for key, value in block.sums.items():
+            self._entries[key] = self._entries.get(key, 0) + block.entries[key]
+            self._sums.setdefault(key, []).append(value)
+
+    @property
+    def cached(self) -> bool:
+        """Whether any turn reports its cached tokens."""
+        return self._counts[-1] > 0
+
+    def summary(self, names: Sequence[str], *, cached: bool) -> dict[str, float | str]:
+        """Keys with their values, or why there are none: those of every tag, as in a batch."""
+        sums = {name: exact_sum(self._sums.get(name, ())) for name in names}
+        entries = {name: self._entries.get(name, 0) for name in names}
+        return Totals(groups=self.groups, counts=self._counts, sums=sums, entries=entries).summary(cached=cached)
+
+
+class TrajectoryTotals:
+    """Adds up groups of finite numbers; `metrics` equals `trajectory_metrics` of all of them.
+
+    Sums of blocks of groups are rounded like those of a batch, and their sum once.
+    """
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        self._waiting: list[_GroupTotals] = []
+        self._turns = 0
+        self._tags: dict[str, _TagTotals] = {ALL: _TagTotals()}
+
+    def add(self, group: TrajectoryGroup) -> None:
+        """Add a group of at least one trajectory; its tokens are not stored.
+
+        Raises:
+            InvalidField: a metric has a built-in key, or a tag is doubled or "all", in this or an earlier group; or
+                there are too many keys.
+        """
+        self._waiting.append(_packed(group))
+        self._turns += sum(1 + len(trajectory.transitions) for trajectory in group.trajectories)
+        if self._turns >= BLOCK_TURNS:
+            self._add_up()
+
+    def metrics(self) -> Metrics:
+        """Everything so far.
+
+        Raises:
+            InvalidField: as for `add`; or two keys would be the same.
+        """
+        if self._waiting:
+            self._add_up()
+        every = self._tags[ALL]
+        if not every.groups:
+            return Metrics.all_undefined([f"env/{ALL}/{key}" for key in sorted(BUILT_IN_KEYS)], "no group succeeded")
+        some = {tag: totals for tag, totals in self._tags.items() if tag != ALL}
+        told = some if any(totals.groups < every.groups for totals in some.values()) else {}
+        names = every.names
+        return named((tag, totals.summary(names, cached=every.cached)) for tag, totals in (*told.items(), (ALL, every)))
+
+    def _add_up(self) -> None:
+        groups, self._waiting, self._turns = self._waiting, [], 0
+        batch = TrajectoryBatch.of(groups, [group.tags for group in groups])
+        check_batch(batch)
+        with np.errstate(over="ignore", invalid="ignore"):  # the reasons of undefined keys report it
+            sums = GroupSums.of(batch, GOOD_THRESHOLD)
+            self._tags[ALL].add(sums.totals(np.arange(len(groups))))
+            for tag, indices in groups_by_tag(batch).items():
+                self._tags.setdefault(tag, _TagTotals()).add(sums.totals(indices))
+        # One of the names is that of the total reward, a built-in key.
+        check_keys(len(self._tags), len(self._tags[ALL].names) - 1)
+
+
+def _packed(group: TrajectoryGroup) -> _GroupTotals:
+    return _GroupTotals(
+        [
+            _Episode(
+                [
+                    _PackedTurn(
+                        range(turn.observation_tokens),
+                        range(turn.action_tokens),
+                        turn.reward,
+                        dict(turn.metrics),
+                        turn.cached_observation_tokens,
+                    )
+                    for turn in trajectory.transitions
+                ]
+            )
+            for trajectory in group.trajectories
+        ],
+        [trajectory.final_reward for trajectory in group.trajectories],
+        [dict(trajectory.metrics) for trajectory in group.trajectories],
+        group.tags,
+    )

@@ -17,9 +17,8 @@ from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound, P
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import HubModel, LocalModel, ModelRef, format_model
 from crucible_worker.exports.files import whole_file
-from crucible_worker.util.below_roots import LeadsOut, find_below
-from crucible_worker.util.held_paths import own_model, own_path
-from crucible_worker.util.managed_refs import as_managed
+from crucible_worker.util.files import LeadsOut, find_below
+from crucible_worker.util.model_refs import as_managed, own_model, own_path
 
 __all__ = ["BEST_FILE", "Followed", "check_has_folder", "write_best"]
 

@@ -13,7 +13,6 @@ from crucible_bridge.events import Event, EventKind
 from crucible_bridge.types import EvaluationState
 from crucible_worker.history import lifecycle
 from crucible_worker.journal import Journal
-from crucible_worker.journal.fenced import FencedJournal
 from crucible_worker.journal.follows import (
     CheckpointRow,
     FollowRow,
@@ -26,6 +25,7 @@ from crucible_worker.journal.follows import (
     record,
     step_states,
 )
+from crucible_worker.journal.journal import FencedJournal
 from crucible_worker.journal.plans import find_plan, run_of, touch
 from crucible_worker.journal.store import Owners
 

@@ -48,8 +48,7 @@ from crucible_worker.analysis.comparison import Known, compare_in
 from crucible_worker.history.run_registry import CheckpointMeasurement, measured_of_run
 from crucible_worker.journal import Journal, JournalUnavailable, Transaction
 from crucible_worker.journal.follows import place_of_model
-from crucible_worker.journal.log_once import LogOnce
-from crucible_worker.journal.patient_plans import (
+from crucible_worker.journal.plans import (
     PatientPlan,
     PatientRow,
     PatientStep,
@@ -62,11 +61,12 @@ from crucible_worker.journal.patient_plans import (
     replace_steps,
 )
 from crucible_worker.journal.queries import Reads, SnapshotReads, evaluation_of, find
+from crucible_worker.journal.unavailable import LogOnce
 from crucible_worker.planning.best_file import Followed, write_best
 from crucible_worker.reports.metric_keys import keys_of
 from crucible_worker.reports.ranking import enough_scored, scored_by_key
 from crucible_worker.util.error_reporter import logged
-from crucible_worker.util.held_paths import format_own_model
+from crucible_worker.util.model_refs import format_own_model
 
 __all__ = ["LOOK_SECONDS", "Patient"]
 

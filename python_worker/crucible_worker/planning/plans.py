@@ -33,12 +33,13 @@ from crucible_worker.engine.specification import (
     step_fingerprint,
 )
 from crucible_worker.journal import Journal, Transaction
-from crucible_worker.journal.patient_plans import PatientPlan, forget_from, watch
 from crucible_worker.journal.plans import (
     Overtaken,
+    PatientPlan,
     PlanRow,
     StepRow,
     find_plan,
+    forget_from,
     forget_others,
     keep,
     record_of,
@@ -46,6 +47,7 @@ from crucible_worker.journal.plans import (
     step_rows,
     take,
     touch,
+    watch,
 )
 from crucible_worker.journal.queries import EvaluationRow, Reads, evaluation_of, find
 from crucible_worker.journal.records import request_from_record

@@ -30,7 +30,7 @@ from crucible_worker.reports.facts import (
     usage_as_data,
 )
 from crucible_worker.reports.plain_json import plain
-from crucible_worker.util.held_paths import format_own_model
+from crucible_worker.util.model_refs import format_own_model
 
 __all__ = [
     "asked_text",

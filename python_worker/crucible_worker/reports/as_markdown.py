@@ -17,7 +17,7 @@ from crucible_worker.reports.facts import (
 )
 from crucible_worker.reports.metric_keys import unscored_warnings, without_equal_strict
 from crucible_worker.reports.plain_json import replace_surrogates
-from crucible_worker.util.held_paths import format_own_model
+from crucible_worker.util.model_refs import format_own_model
 
 __all__ = ["MAX_CELL_CHARS", "render_markdown"]
 

@@ -27,7 +27,7 @@ from crucible_bridge.types import (
     format_model,
     parse_model,
 )
-from crucible_worker.util.held_paths import format_own_model
+from crucible_worker.util.model_refs import format_own_model
 
 __all__ = [
     "MAX_FAILURES",

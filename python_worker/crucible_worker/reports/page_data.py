@@ -40,7 +40,7 @@ from crucible_worker.reports.metric_keys import (
 )
 from crucible_worker.reports.plain_json import plain
 from crucible_worker.reports.ranking import Written, enough_scored, scored_by_key, scored_in_words, superseded
-from crucible_worker.util.held_paths import format_own_model
+from crucible_worker.util.model_refs import format_own_model
 
 __all__ = [
     "MOST_COMPARED",

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from crucible_bridge.types import EvaluatorResult, ModelRef, ScoredCount
 from crucible_worker.reports.metric_keys import STRICT
 from crucible_worker.util.fingerprints import is_of_files, model_part, same
-from crucible_worker.util.held_paths import format_own_model
+from crucible_worker.util.model_refs import format_own_model
 
 __all__ = ["MIN_SCORED_SHARE", "Written", "enough_scored", "scored_by_key", "scored_in_words", "superseded"]
 

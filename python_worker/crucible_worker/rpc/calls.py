@@ -1,18 +1,20 @@
-"""The calls open in this worker: counted for admission, and ended by a drain."""
+"""The calls open in this worker: counted, bounded for each service by admission, and ended by a drain."""
 
 from __future__ import annotations
 
 import asyncio
 import collections
+from typing import Any
 
 from crucible_bridge.reasons import Reason
 from crucible_worker.engine.admission import draining_error
 from crucible_worker.rpc.byte_budget import Arrivals, ByteBudget, exhausted
-from crucible_worker.rpc.methods import HEALTH, REFLECTION, Method
+from crucible_worker.rpc.methods import HEALTH, REFLECTION, Context, Handle, Method
 from crucible_worker.util.limits import WorkerLimits
-from crucible_worker.util.timeouts import Timeout, TimeoutQueue
+from crucible_worker.util.tasks import Timeout, TimeoutQueue
 
-__all__ = ["Calls"]
+__all__ = ["Calls", "admitted"]
+
 
 Timer = asyncio.Timeout | Timeout
 """What bounds a call, or a part of it."""
@@ -106,3 +108,24 @@ def _shorten(timer: Timer, when: float) -> None:
     due = timer.when()
     if not timer.expired() and (due is None or due > when):
         timer.reschedule(when)
+
+
+# Bounds concurrent calls: per service, so that a flood of calls to one never blocks another, nor a health check.
+#
+# gRPC's own `maximum_concurrent_rpcs` is server-wide and refuses probes too; then an orchestrator kills the worker.
+
+
+def admitted(inner: Handle, method: Method, calls: Calls) -> Handle:
+    """Bound the open calls of a service, and refuse new ones during a drain; probes always pass."""
+    if method.essential and not method.streams:
+        return inner
+
+    async def handle(request: Any, context: Context) -> Any:
+        peer = context.peer()
+        calls.enter(method, peer)
+        try:
+            return await inner(request, context)
+        finally:
+            calls.leave(method, peer)
+
+    return handle

@@ -21,18 +21,94 @@ import structlog
 from google.protobuf.message import DecodeError, Message
 
 from crucible_bridge.codec.elements import LARGE_BYTES, memory_of_elements
-from crucible_bridge.errors import DeadlineExceeded, InvalidField
+from crucible_bridge.errors import BridgeError, DeadlineExceeded, InternalError, InvalidField
 from crucible_bridge.reasons import Code, Reason
-from crucible_worker.rpc.admission import admitted
+from crucible_bridge.status import to_status
+from crucible_worker.engine.admission import draining_error
 from crucible_worker.rpc.authentication import TokenFile, authenticated
-from crucible_worker.rpc.calls import Calls
-from crucible_worker.rpc.deadlines import bounded
-from crucible_worker.rpc.errors import mapped
-from crucible_worker.rpc.methods import HEALTH, Context, Handle, Method, Unparsed
-from crucible_worker.telemetry import bind_contextvars
+from crucible_worker.rpc.calls import Calls, admitted
+from crucible_worker.rpc.methods import HEALTH, WORKER, Context, Handle, Method, Unparsed
+from crucible_worker.telemetry import bind_contextvars, bound
+from crucible_worker.util.error_reporter import logged, shortage
 from crucible_worker.util.limits import WorkerLimits
 
-__all__ = ["Interceptor"]
+__all__ = ["MARGIN_SECONDS", "MARGIN_SHARE", "Interceptor", "bounded", "mapped"]
+
+# Maps errors for callers: a BridgeError is sent unchanged; of any other error only an id is sent.
+
+
+def mapped(inner: Handle) -> Handle:
+    """Turn errors into statuses with details; a cancelled call stays one."""
+    log = structlog.get_logger("crucible_worker.rpc")
+
+    async def handle(request: Any, context: Context) -> Any:
+        try:
+            return await inner(request, context)
+        except grpc.aio.InternalError as error:
+            # The stream is closed: the client has disconnected, which gRPC would log as an error with a traceback.
+            raise asyncio.CancelledError from error
+        except grpc.aio.BaseError:
+            # An abort by gRPC: the status is sent already.
+            raise
+        except BridgeError as error:
+            bind_contextvars(reason=error.reason)  # for the line that tells how the call ended
+            status = to_status(error)
+        except Exception as error:
+            if (lacking := shortage(error)) is not None:
+                bind_contextvars(reason=lacking.reason)
+                status = to_status(lacking)
+            else:
+                error_id = logged(log, "unexpected_error", error)
+                status = to_status(InternalError(f"internal error {error_id}", metadata={"error_id": error_id}))
+        return await context.abort(*status)
+
+    return handle
+
+
+# Bounds the wait of a call: gRPC's own deadline ends the call, never its evaluation.
+#
+# Shortly before that deadline the waiting call is answered with DEADLINE_EXCEEDED and the evaluation's id: at the
+# deadline itself the client has disconnected, and would not receive the id.
+
+MARGIN_SECONDS = 0.1
+"""How long before the client's deadline the answer is sent."""
+
+MARGIN_SHARE = 0.5
+"""The largest share of the time left that the margin takes, for short deadlines."""
+
+
+def bounded(inner: Handle, method: Method, calls: Calls) -> Handle:
+    """End a waiting call at its deadline or when the worker drains; the evaluation continues."""
+    # A Drain call waits for the drain, which must not end it.
+    cut_by_drain = method.service != WORKER
+
+    async def handle(request: Any, context: Context) -> Any:
+        remaining = context.time_remaining()
+        delay = None if remaining is None else remaining - min(MARGIN_SECONDS, remaining * MARGIN_SHARE)
+        timer = calls.alarms.within(delay)
+        try:
+            with timer:
+                if not cut_by_drain:
+                    return await inner(request, context)
+                calls.watch(timer)
+                try:
+                    return await inner(request, context)
+                finally:
+                    calls.forget(timer)
+        except TimeoutError:
+            if not timer.expired():
+                raise
+            raise _ended(calls) from None
+
+    return handle
+
+
+def _ended(calls: Calls) -> BridgeError:
+    error = draining_error() if calls.draining else DeadlineExceeded("the call's deadline is near")
+    if evaluation_id := bound("evaluation_id"):
+        error.metadata["evaluation_id"] = evaluation_id
+    return error
+
 
 # One log line per call: its code, its duration, and the fields that its service bound.
 

@@ -29,7 +29,7 @@ from crucible_bridge.errors import InvalidField
 from crucible_bridge.events import Event
 from crucible_bridge.types import Grade, MathGrades
 from crucible_bridge.v1 import grading_pb2 as pb
-from crucible_worker.children.bounds import lower_priority
+from crucible_worker.children.lifetime import lower_priority
 from crucible_worker.engine.usage import Charge
 from crucible_worker.events.run_events import grading_complete
 from crucible_worker.grading.code.sandbox import SandboxSlots, none_wanted
@@ -38,14 +38,13 @@ from crucible_worker.grading.fanout.graders import ClusterMath, ClusterPlaces, P
 from crucible_worker.grading.math.grader import POLICY_VERSION, MathGrader
 from crucible_worker.grading.pool import no_pool
 from crucible_worker.grading.scorers import scorer_of
-from crucible_worker.inference.model_calls import Backends
-from crucible_worker.inference.rubric_calls import ask_rubric
+from crucible_worker.inference.model_calls import Backends, ask_rubric
 from crucible_worker.rpc import registration
+from crucible_worker.rpc.byte_budget import WorkBound, counted
 from crucible_worker.rpc.grading_answers import extracted, extracted_program, finished, judged, noted
 from crucible_worker.rpc.methods import Context
-from crucible_worker.rpc.work import WorkBound, counted
 from crucible_worker.util.limits import WorkerLimits
-from crucible_worker.util.turns import FewAtOnce
+from crucible_worker.util.tasks import FewAtOnce
 
 __all__ = ["HEAVY_ITEM", "GradingService"]
 

@@ -1,19 +1,54 @@
-"""What the layers know about a method before its first call."""
+"""What the layers know about a method before its first call, and the handlers that services registered."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Awaitable, Callable
-from typing import Any
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, NamedTuple
 
 import grpc
 import grpc.aio
 from google.protobuf.message import Message
 
 from crucible_bridge.idempotency import without_side_effects
-from crucible_worker.rpc.work import WorkBound
+from crucible_worker.rpc.byte_budget import WorkBound
 
-__all__ = ["HEALTH", "REFLECTION", "WORKER", "Context", "Encoded", "Handle", "Method", "Unparsed"]
+__all__ = ["HEALTH", "REFLECTION", "WORKER", "Context", "Encoded", "Handle", "Handlers", "Method", "Unparsed"]
+
+# Handlers that services registered with a server, for other endpoints as well.
+
+
+class _Details(NamedTuple):
+    """The fields of grpc.HandlerCallDetails that a generic handler reads."""
+
+    method: str
+
+
+class Handlers:
+    """Acts as the server for service registration: passes handlers on, and finds the handler of a method."""
+
+    def __init__(self, server: grpc.aio.Server) -> None:
+        """Register with this server."""
+        self._server: Any = server
+        self._generic: list[Any] = []
+
+    def add_generic_rpc_handlers(self, handlers: Iterable[grpc.GenericRpcHandler]) -> None:
+        """Pass handlers on to the server."""
+        handlers = tuple(handlers)
+        self._generic += handlers
+        self._server.add_generic_rpc_handlers(handlers)
+
+    def find(self, path: str) -> Any:
+        """The handler of a method, by its path.
+
+        Raises:
+            LookupError: no service has it.
+        """
+        for handler in self._generic:
+            if (found := handler.service(_Details(path))) is not None:
+                return found
+        raise LookupError(f"no service has {path}")
+
 
 HEALTH = "grpc.health.v1.Health"
 REFLECTION = "grpc.reflection."

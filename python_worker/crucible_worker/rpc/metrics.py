@@ -36,11 +36,10 @@ from crucible_bridge.types import (
 )
 from crucible_bridge.v1 import metrics_pb2 as pb
 from crucible_worker.backends.base import Backend
-from crucible_worker.backends.concurrently import concurrently
+from crucible_worker.backends.continuations import concurrently
 from crucible_worker.engine.usage import Charge
 from crucible_worker.events.run_events import metrics_computed
-from crucible_worker.inference.logprobs import model_logprobs
-from crucible_worker.inference.pair_logprobs import PairLogprobs, pair_logprobs
+from crucible_worker.inference.logprobs import PairLogprobs, model_logprobs, pair_logprobs
 from crucible_worker.metrics.classification import classification_metrics
 from crucible_worker.metrics.kl import kl_post_update, kl_sample_train
 from crucible_worker.metrics.kl_penalty import incorporate_kl_penalty
@@ -48,7 +47,7 @@ from crucible_worker.metrics.nll import mean_nll
 from crucible_worker.metrics.pass_at_k import most_draws, pass_at_k
 from crucible_worker.metrics.preference import dpo_metrics
 from crucible_worker.metrics.sampling_client import sampling_client_metrics
-from crucible_worker.metrics.sums import count_values
+from crucible_worker.metrics.sequences import count_values
 from crucible_worker.metrics.trajectory import trajectory_metrics
 from crucible_worker.rpc import registration
 from crucible_worker.rpc.methods import Context

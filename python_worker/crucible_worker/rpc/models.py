@@ -20,7 +20,7 @@ from crucible_bridge.types import LogprobsAnswer, LogprobsRequest, ModelRef
 from crucible_bridge.v1 import models_pb2 as pb
 from crucible_worker.backends.base import Backend
 from crucible_worker.engine.usage import Charge
-from crucible_worker.inference.logprobs_calls import ask_logprobs
+from crucible_worker.inference.logprobs import ask_logprobs
 from crucible_worker.inference.model_calls import ask_forward, ask_samples
 from crucible_worker.inference.teachers import ask_teachers
 from crucible_worker.journal.usage import UsageSum

@@ -20,7 +20,7 @@ import structlog
 
 from crucible_worker.config import EXPIRING_DAYS, Settings, SettingsError, read_tokens
 from crucible_worker.rpc.authentication import TokenFile
-from crucible_worker.util.file_states import FileState, state_of
+from crucible_worker.util.files import FileState, state_of
 
 __all__ = ["Certificate", "Credentials", "StartError", "expires_at"]
 

@@ -34,10 +34,10 @@ from crucible_worker.engine.preparation import Sources
 from crucible_worker.engine.prompting import TEMPLATE_MODULE
 from crucible_worker.evaluations import Evaluations
 from crucible_worker.evaluators import registry
-from crucible_worker.evaluators.environments.described import Environments
-from crucible_worker.evaluators.guarded import GuardedType
+from crucible_worker.evaluators.environments.processes import Environments
 from crucible_worker.evaluators.inspect.allowed import InspectAllowlist
-from crucible_worker.evaluators.parts import EvaluatorParts
+from crucible_worker.evaluators.installed import GuardedType
+from crucible_worker.evaluators.registry import EvaluatorParts
 from crucible_worker.grading.base import GraderType
 from crucible_worker.grading.code.sandbox import SandboxSlots
 from crucible_worker.grading.fanout.fanout import Fanout
@@ -45,7 +45,7 @@ from crucible_worker.grading.fanout.graders import ClusterPlaces, check_installe
 from crucible_worker.grading.pool import MIN_CHILDREN, GradingPool
 from crucible_worker.grading.registry import GradingParts
 from crucible_worker.planning.plans import PatternPlan
-from crucible_worker.util.managed_refs import SCHEME
+from crucible_worker.util.model_refs import SCHEME
 
 __all__ = ["Build", "CustomFiles", "Parts", "build", "build_with"]
 

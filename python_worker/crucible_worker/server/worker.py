@@ -42,15 +42,14 @@ from crucible_worker.grading.fanout.graders import math_on
 from crucible_worker.grading.math import grader
 from crucible_worker.grading.pool import GradingPool
 from crucible_worker.journal.queries import Head
-from crucible_worker.journal.urls import without_password
+from crucible_worker.journal.store import without_password
 from crucible_worker.planning.follow.follows import Follows
 from crucible_worker.rpc import Calls, Interceptor
 from crucible_worker.rpc.evaluation import EvaluationService
 from crucible_worker.rpc.experiments import ExperimentService
 from crucible_worker.rpc.grading import GradingService
-from crucible_worker.rpc.handlers import Handlers
 from crucible_worker.rpc.health import OVERALL, Health
-from crucible_worker.rpc.methods import HEALTH
+from crucible_worker.rpc.methods import HEALTH, Handlers
 from crucible_worker.rpc.metrics import MetricsService
 from crucible_worker.rpc.models import ModelService
 from crucible_worker.rpc.offload import Offload
@@ -62,7 +61,7 @@ from crucible_worker.server.endpoint import Endpoint
 from crucible_worker.server.listen import bind, options
 from crucible_worker.server.parts import Build, Parts, build
 from crucible_worker.server.wakeups import Wakeups
-from crucible_worker.util.background import Background
+from crucible_worker.util.tasks import Background
 
 if TYPE_CHECKING:
     from crucible_worker.snakepit.tools import Tools
@@ -97,14 +96,14 @@ def fixed_limits() -> Mapping[str, float]:
     from crucible_worker.engine.specification import MAX_OPTIONS_BYTES
     from crucible_worker.evaluators.environments.group import MAX_GROUP_SIZE
     from crucible_worker.evaluators.environments.options import MAX_TURNS_OF_A_ROLLOUT
-    from crucible_worker.evaluators.inspect.logs import MAX_LOG_BYTES, MAX_LOGS_BYTES
+    from crucible_worker.evaluators.inspect.files import MAX_LOG_BYTES, MAX_LOGS_BYTES
     from crucible_worker.grading.code.grader import MAX_TESTS
     from crucible_worker.grading.json_schema import MAX_SCHEMA_BYTES
     from crucible_worker.grading.judge.rubric import MAX_CRITERIA, MAX_JUDGED_CHARS
     from crucible_worker.grading.math.lexer import MAX_CHARS
     from crucible_worker.grading.math.quantities import MAX_DIGITS
     from crucible_worker.metrics.classification import MAX_LABEL_CHARS, MAX_LABELS
-    from crucible_worker.metrics.trajectory_checks import MAX_KEYS, MAX_NAME_CHARS
+    from crucible_worker.metrics.trajectory import MAX_KEYS, MAX_NAME_CHARS
     from crucible_worker.rendering.templates import MAX_PROMPT_CHARS
 
     return {

@@ -21,7 +21,7 @@ from crucible_bridge.events import Event, EventKind
 from crucible_bridge.problems import shorten
 from crucible_worker.events.streams import OwnEvents
 from crucible_worker.journal import JournalUnavailable
-from crucible_worker.journal.log_once import LogOnce
+from crucible_worker.journal.unavailable import LogOnce
 from crucible_worker.rpc import Calls
 from crucible_worker.rpc.methods import Context
 from crucible_worker.snakepit.wire import snakepit_bridge_pb2 as pb

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from crucible_bridge.errors import FailedPrecondition
-from crucible_worker.backends.local import devices
-from crucible_worker.backends.local.devices import refuse_absent_cuda
+from crucible_worker.backends.local import backend
+from crucible_worker.backends.local.backend import refuse_absent_cuda
 from tests import needs
 
 CPU = "cuda: Optional[str] = None\nhip: Optional[str] = None\n"
@@ -24,7 +24,7 @@ def _built(version: str, folder: Path, monkeypatch: pytest.MonkeyPatch, *, drive
     spec = importlib.machinery.ModuleSpec("torch", None, origin=str(folder / "__init__.py"))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: spec)
     # The C library is there on every machine, the other nowhere.
-    monkeypatch.setattr(devices, "_DRIVER", "libc.so.6" if driver else "libnothing.so.1")
+    monkeypatch.setattr(backend, "_DRIVER", "libc.so.6" if driver else "libnothing.so.1")
 
 
 @pytest.mark.parametrize(
@@ -67,7 +67,7 @@ def test_the_answer_is_that_of_pytorch_and_costs_no_import_of_it():
     code = (
         "import sys\n"
         "from crucible_bridge.errors import FailedPrecondition\n"
-        "from crucible_worker.backends.local.devices import refuse_absent_cuda\n"
+        "from crucible_worker.backends.local.backend import refuse_absent_cuda\n"
         "refused = False\n"
         "try:\n"
         "    refuse_absent_cuda('cuda')\n"

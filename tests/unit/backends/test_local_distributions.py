@@ -13,14 +13,14 @@ from hypothesis.extra import numpy as hnp
 from crucible_bridge.errors import BackendError
 from crucible_worker.backends.distributions import NO_TOKEN, columns_of, ordered
 from crucible_worker.backends.local.arrays import floats_from_bytes, tokens_from_bytes, tokens_to_bytes
-from crucible_worker.backends.local.numpy_host.sampling import likeliest as likeliest_of_numpy
+from crucible_worker.backends.local.numpy_host.engine import likeliest as likeliest_of_numpy
 from tests import needs
 from tests.unit.backends.conftest import ARCHITECTURES
 
 torch = pytest.importorskip("torch", reason=needs.MISSING["torch"])
 needs.modules("transformers")
 
-from crucible_worker.backends.local.host.distributions import likeliest  # noqa: E402 (needs torch)
+from crucible_worker.backends.local.host.scoring import likeliest  # noqa: E402 (needs torch)
 from tests.unit.backends.local_scheduler import Run  # noqa: E402
 
 FEW_VALUES = st.sampled_from([-np.inf, -2.0, -1.0, 0.0, 1.0])

@@ -9,8 +9,7 @@ import shutil
 import pytest
 
 from crucible_bridge.errors import FailedPrecondition, NotFound
-from crucible_worker.backends.local.checkpoint import Checkpoint
-from crucible_worker.backends.local.fingerprint import Fingerprints
+from crucible_worker.backends.local.checkpoint import Checkpoint, Fingerprints
 
 
 @pytest.fixture
@@ -274,7 +273,7 @@ async def test_the_full_digest_covers_bytes_that_the_other_one_leaves_out(large,
 async def test_no_full_digest_is_computed_for_the_loser(large, monkeypatch):
     """It ends when no one waits for it, and the next one begins; one core alone, or a file that is gone, has none."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: {0, 1})
-    monkeypatch.setattr("crucible_worker.backends.local.fingerprint._BACKGROUND_BYTES_PER_SECOND", 1)
+    monkeypatch.setattr("crucible_worker.backends.local.checkpoint._BACKGROUND_BYTES_PER_SECOND", 1)
     weights, _ = large
     fingerprints, checkpoint = Fingerprints(), Checkpoint(directory=weights.parent)
     key = fingerprints.identify(checkpoint).key

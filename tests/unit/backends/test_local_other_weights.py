@@ -14,7 +14,7 @@ needs.modules("transformers")
 from safetensors.torch import load_file, save_file  # noqa: E402 (needs torch)
 
 from crucible_worker.backends.local.host.loading import load  # noqa: E402 (needs torch)
-from crucible_worker.backends.local.host.sizes import check_sizes  # noqa: E402 (needs torch)
+from crucible_worker.backends.local.host.weight_checks import check_sizes  # noqa: E402 (needs torch)
 
 WEIGHTS = "model.safetensors"
 INDEX = "model.safetensors.index.json"

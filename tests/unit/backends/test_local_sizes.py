@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 
-from crucible_worker.backends.local.safetensors_header import MAX_HEADER_BYTES
-from crucible_worker.embedded import registry
+from crucible_worker import embedded
+from crucible_worker.backends.local.paths import MAX_HEADER_BYTES
 from tests import needs
 from tests.tables import rows
 
@@ -14,7 +14,7 @@ torch = pytest.importorskip("torch", reason=needs.MISSING["torch"])
 safetensors = pytest.importorskip("safetensors.torch", reason=needs.MISSING["safetensors"])
 needs.modules("transformers")
 
-from crucible_worker.backends.local.host import sizes  # noqa: E402 (needs torch)
+from crucible_worker.backends.local.host import weight_checks  # noqa: E402 (needs torch)
 
 WEIGHT = {"dtype": "F32", "shape": [2, 3], "data_offsets": [0, 24]}
 
@@ -50,11 +50,11 @@ def header(value):
 def test_a_damaged_file_is_refused(content, tmp_path):
     """Whatever is in it, the error names the file."""
     folder = tmp_path / "model"
-    shutil.copytree(registry.path("arithmetic@180"), folder, dirs_exist_ok=True)
+    shutil.copytree(embedded.path("arithmetic@180"), folder, dirs_exist_ok=True)
     (folder / "model.safetensors").write_bytes(content)
 
     with pytest.raises(ValueError, match=r"'model\.safetensors' is damaged"):
-        sizes.check_sizes(folder)
+        weight_checks.check_sizes(folder)
 
 
 def test_shapes_are_those_that_the_library_reads(tmp_path):
@@ -64,4 +64,4 @@ def test_shapes_are_those_that_the_library_reads(tmp_path):
     tensors |= {"scalar": torch.tensor(1.0), "none": torch.zeros(0, 4)}
     safetensors.save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
 
-    assert sizes.read_shapes(tmp_path) == {name: tuple(tensor.shape) for name, tensor in tensors.items()}
+    assert weight_checks.read_shapes(tmp_path) == {name: tuple(tensor.shape) for name, tensor in tensors.items()}

@@ -11,7 +11,7 @@ import pytest
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import ChatMessage, ImageChunk, ReasoningPart, ToolCall
 from crucible_worker.backends.local.arrays import tokens_from_bytes
-from crucible_worker.backends.local.chat_messages import to_plain
+from crucible_worker.backends.local.tokenizer import to_plain
 from tests import needs
 from tests.tables import rows
 from tests.unit.rendering.tokenizers_made import SPECIAL, byte_tokenizer

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from crucible_worker.backends.managed.claims import Claims, InUse
+from crucible_worker.backends.managed.arbitration import Claims, InUse
 
 
 class Owner:

@@ -9,15 +9,14 @@ from hypothesis import strategies as st
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import InstalledModel, format_model, parse_model
-from crucible_worker.backends.local.checkpoint import Checkpoint
-from crucible_worker.backends.local.fingerprint import CheckpointIdentity, Fingerprints
-from crucible_worker.backends.managed.claims import Claims
+from crucible_worker.backends.local.checkpoint import Checkpoint, CheckpointIdentity, Fingerprints
+from crucible_worker.backends.managed.arbitration import Claims
 from crucible_worker.backends.managed.deployment import Deployment
 from crucible_worker.backends.managed.settings import MAX_START_SECONDS, ManagedServer, servers
 from crucible_worker.backends.managed.target import Target
 from crucible_worker.config import SettingsError, load_settings
 from crucible_worker.util.gpus import MAX_DEVICES
-from crucible_worker.util.managed_refs import ManagedRef, as_managed, read_managed_ref
+from crucible_worker.util.model_refs import ManagedRef, as_managed, read_managed_ref
 from tests.tables import rows
 
 

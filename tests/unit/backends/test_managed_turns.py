@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from crucible_worker.backends.managed.turns import IDLE_SECONDS, SLICE_SECONDS, ServerLock
+from crucible_worker.backends.managed.arbitration import IDLE_SECONDS, SLICE_SECONDS, ServerLock
 from tests.robustness.harness import until
 
 

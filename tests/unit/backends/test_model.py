@@ -10,9 +10,8 @@ import pytest
 
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.types import ChatMessage, Datum, ModelInput, SampledSequence, SamplingParams
-from crucible_worker.backends.base import ANSWERING, Capability, Model, Tokenizer
+from crucible_worker.backends.base import ANSWERING, Capability, Model, Tokenizer, WrappedModel
 from crucible_worker.backends.distributions import Wanted
-from crucible_worker.backends.wrapping import WrappedModel
 from crucible_worker.inference.retries import RetryingModel, RetryPolicy
 from tests.tables import rows
 

@@ -17,7 +17,7 @@ from tinker.lib.retryable_exception import RetryableException  # noqa: E402
 
 from crucible_bridge.errors import BridgeError, Code  # noqa: E402
 from crucible_worker.backends.openai.failures import MAX_REPEATED_CHARS  # noqa: E402
-from crucible_worker.backends.tinker.failures import of_error, told  # noqa: E402
+from crucible_worker.backends.tinker.client import of_error, told  # noqa: E402
 from crucible_worker.backends.tinker.tokenizer import CODE_PREFIXES  # noqa: E402
 from tests.service.tinker_kit import failed, status  # noqa: E402
 from tests.tables import rows  # noqa: E402

@@ -23,7 +23,7 @@ from tests.processes import children_of, is_alive
 SERVER = """
 import os, subprocess, sys
 from crucible_bridge.errors import Unavailable
-from crucible_worker.children.entry import begin
+from crucible_worker.children.lifetime import begin
 from crucible_worker.children.fork_server import ForkServer, refuse
 from crucible_worker.children.frames import frame, receive
 _, control = begin("server", None)

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crucible_worker.children.channel import Channel
 from crucible_worker.children.frames import HEADER, TooLong, frame, length_of, receive
+from crucible_worker.children.process import Channel
 
 LIMIT = 100
 

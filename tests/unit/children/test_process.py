@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from crucible_worker.children import once
+from crucible_worker.children import process
 from crucible_worker.children.frames import receive
 from crucible_worker.children.process import Process, ending_of
 from tests.processes import children_of, is_alive
@@ -25,7 +25,7 @@ GONE_SECONDS = 10.0
 
 LEAVES_ANOTHER = """
 import os, signal, subprocess, sys
-from crucible_worker.children.entry import begin
+from crucible_worker.children.lifetime import begin
 from crucible_worker.children.frames import frame
 _, end = begin("leaves_another", None)
 left = subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"], pass_fds=(end.fileno(),))
@@ -146,7 +146,7 @@ def test_endings_have_words(code, words):
 
 ANSWERS = """
 import os, sys
-from crucible_worker.children.once import answer_once
+from crucible_worker.children.process import answer_once
 
 def answer(question):
     if question == b"die":
@@ -166,10 +166,10 @@ async def test_a_question_has_one_answer(tmp_path, environment):
     """Or none: the child ended, or exceeds its memory or its processor time."""
     (tmp_path / "answers.py").write_text(ANSWERS)
 
-    assert await once.ask_once("answers", b"question", environment=environment) == b"QUESTION"
+    assert await process.ask_once("answers", b"question", environment=environment) == b"QUESTION"
     for question in (b"die", b"much", b"long"):
-        with pytest.raises(once.Unanswered):
-            await once.ask_once("answers", question, environment=environment)
+        with pytest.raises(process.Unanswered):
+            await process.ask_once("answers", question, environment=environment)
 
 
 async def test_a_question_that_is_not_waited_for_leaves_no_child(tmp_path, environment):
@@ -179,7 +179,7 @@ async def test_a_question_that_is_not_waited_for_leaves_no_child(tmp_path, envir
             "while True:", f"open({str(tmp_path / 'pid')!r}, 'w').write(str(os.getpid()))\n        while True:"
         )
     )
-    asking = asyncio.create_task(once.ask_once("answers", b"long", environment=environment))
+    asking = asyncio.create_task(process.ask_once("answers", b"long", environment=environment))
     async with asyncio.timeout(60):
         while not (tmp_path / "pid").exists() or not (tmp_path / "pid").read_text():
             await asyncio.sleep(0.005)

@@ -17,7 +17,7 @@ from crucible_worker.backends.tinker.services import TinkerService
 from crucible_worker.cli import app
 from crucible_worker.cli.probe import ProbeReply
 from crucible_worker.config import Settings
-from crucible_worker.config.plans import RunPlan
+from crucible_worker.config.settings import RunPlan
 from crucible_worker.evaluators.registry import EVALUATORS
 from crucible_worker.grading.code.images import CodeImage
 from tests.tables import rows

@@ -11,8 +11,8 @@ from crucible_bridge.types import EvaluatorSpec, SamplingParams, Verdict
 from crucible_worker.cli.own_files import OwnFiles, own_of
 from crucible_worker.cli.requests import EvaluateOptions, evaluations_to_run
 from crucible_worker.evaluators import registry
-from crucible_worker.evaluators.guarded import GuardedEvaluator
-from crucible_worker.evaluators.parts import EvaluatorParts
+from crucible_worker.evaluators.installed import GuardedEvaluator
+from crucible_worker.evaluators.registry import EvaluatorParts
 from crucible_worker.grading import registry as graders
 from crucible_worker.grading.registry import GradingParts
 from tests.distributions import EVALUATOR_PACKAGE, RELEASE_BEFORE

@@ -11,10 +11,9 @@ import pytest
 
 from crucible_bridge.errors import NotFound
 from crucible_bridge.types import Dataset, HubDataset, InlineDataset, JsonlDataset, Sample
-from crucible_worker.datasets import cache as dataset_cache
-from crucible_worker.datasets.cache import MAX_CACHED, DatasetCache
+from crucible_worker.datasets import loading
 from crucible_worker.datasets.jsonl import JsonLine
-from crucible_worker.datasets.loading import LoadedDataset, load
+from crucible_worker.datasets.loading import MAX_CACHED, DatasetCache, LoadedDataset, load
 from crucible_worker.datasets.spool import SpooledSamples, spool
 
 DATASET = Dataset(source=JsonlDataset("d.jsonl"))
@@ -113,7 +112,7 @@ def test_few_are_kept(tmp_path):
 
 def test_large_files_are_not_kept(tmp_path, monkeypatch):
     """Beyond the limit a file is read each time."""
-    monkeypatch.setattr(dataset_cache, "MAX_FILE_BYTES", 20)
+    monkeypatch.setattr(loading, "MAX_FILE_BYTES", 20)
     reader = Reader(tmp_path)
     reader.write("a")
     reader.inputs()
@@ -126,7 +125,7 @@ def test_large_files_are_not_kept(tmp_path, monkeypatch):
 
 def test_what_somebody_has_is_not_read_again(tmp_path, monkeypatch):
     """However large it is: the steps of a plan that wait for their turn have the same samples."""
-    monkeypatch.setattr(dataset_cache, "MAX_FILE_BYTES", 0)
+    monkeypatch.setattr(loading, "MAX_FILE_BYTES", 0)
     reader = Reader(tmp_path)
     reader.write("a", "b")
     first = reader.load()
@@ -180,7 +179,7 @@ def test_a_commit_of_the_hub_is_read_once(tmp_path, monkeypatch):
     assert len(reads) == len(kept) + 2
     samples = first[0].samples
     assert isinstance(samples, SpooledSamples)
-    monkeypatch.setattr(dataset_cache, "MAX_FILE_BYTES", samples.size - 1)
+    monkeypatch.setattr(loading, "MAX_FILE_BYTES", samples.size - 1)
     for _ in range(2):
         files.load(commit("c"), read)
     assert len(reads) == len(kept) + 4

@@ -7,7 +7,7 @@ import pytest
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import RowReader
-from crucible_worker.datasets.hub.columns import find_columns, record_of
+from crucible_worker.datasets.hub.reader import find_columns, record_of
 from crucible_worker.datasets.jsonl import line_of, parsed_line
 from tests.tables import rows
 

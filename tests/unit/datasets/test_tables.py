@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from crucible_bridge.errors import BridgeError, Cancelled, FailedPrecondition, InvalidField, Unavailable
 from crucible_bridge.types import ChatMessage, Conversation, Dataset, Datum, FileDataset, FileFormat, Sample
+from crucible_worker.datasets import row_process
 from crucible_worker.datasets.loading import LoadedDataset, MalformedSample, load
 from crucible_worker.datasets.row_process import Fault
-from crucible_worker.datasets.tables import loading, reader
+from crucible_worker.datasets.tables import reader
 from tests import needs
 from tests.scripted_readers import scripted_reader
 from tests.tables import rows
@@ -313,7 +314,7 @@ def test_a_parquet_file_that_unpacks_to_more_than_memory_holds_is_refused(tmp_pa
 
 
 def _scripted(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str) -> None:
-    scripted_reader(monkeypatch, folder, loading, script)
+    scripted_reader(monkeypatch, folder, script)
     (folder / "q.csv").write_bytes(b"input\na\n")
 
 
@@ -353,7 +354,7 @@ def test_a_reader_that_nobody_waits_for_ends(tmp_path: Path, monkeypatch: pytest
 
 def test_without_the_extra_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parquet needs it, CSV does not; nothing is started."""
-    monkeypatch.setattr(loading, "_NEEDED", "a_module_that_nobody_has")
+    monkeypatch.setattr(row_process, "_PARQUET_LIBRARY", "a_module_that_nobody_has")
     (tmp_path / "q.parquet").write_bytes(b"PAR1")
 
     with pytest.raises(FailedPrecondition, match=r"crucible-bridge\[datasets\]") as caught:

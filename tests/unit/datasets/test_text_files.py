@@ -11,8 +11,8 @@ from collections.abc import Callable
 import pytest
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField
-from crucible_worker.datasets import text_files
-from crucible_worker.datasets.text_files import text_file
+from crucible_worker.datasets import jsonl
+from crucible_worker.datasets.jsonl import text_file
 from tests import needs
 from tests.tables import rows
 
@@ -101,9 +101,9 @@ def test_what_is_not_read_is_refused_by_its_name(content: bytes, says: str) -> N
 @pytest.mark.parametrize(("free", "refused"), [(999_999, True), (1_000_000, False)])
 def test_expansion_is_bounded(monkeypatch: pytest.MonkeyPatch, free: int, refused: bool) -> None:
     """A file that grows more than a hundredfold is refused once it is larger than what is free."""
-    monkeypatch.setattr(text_files, "FREE_EXPANDED_BYTES", free)
+    monkeypatch.setattr(jsonl, "FREE_EXPANDED_BYTES", free)
     bomb = gzip.compress(b"\n" * 1_000_000)
-    assert len(bomb) * text_files.MAX_EXPANSION < 999_999
+    assert len(bomb) * jsonl.MAX_EXPANSION < 999_999
 
     if refused:
         with pytest.raises(InvalidField, match="expands to more than 100 times its size") as caught:
@@ -115,7 +115,7 @@ def test_expansion_is_bounded(monkeypatch: pytest.MonkeyPatch, free: int, refuse
 
 def test_a_bomb_is_refused_before_it_is_expanded(monkeypatch: pytest.MonkeyPatch) -> None:
     """No more is expanded than the bound and one piece."""
-    monkeypatch.setattr(text_files, "FREE_EXPANDED_BYTES", 1_000_000)
+    monkeypatch.setattr(jsonl, "FREE_EXPANDED_BYTES", 1_000_000)
     packer = zlib.compressobj(9, wbits=31)
     content = b"".join(packer.compress(b"\n" * 1_000_000) for _ in range(100)) + packer.flush()
     seen = 0

@@ -5,7 +5,7 @@ import contextlib
 
 from crucible_bridge.types import Limits
 from crucible_worker.engine.bounds import WIND_UP_SECONDS, SampleTimeout, bound_of_task
-from crucible_worker.util.timeouts import TimeoutQueue
+from crucible_worker.util.tasks import TimeoutQueue
 from tests import virtual_time
 from tests.tables import rows
 

@@ -3,7 +3,7 @@
 import pytest
 
 from crucible_bridge.types import EvaluationState
-from crucible_worker.engine.evaluation_owners import EvaluationOwners
+from crucible_worker.engine.claims import EvaluationOwners
 from crucible_worker.history import lifecycle
 from tests.unit.journal.journals import claim, open_journal
 

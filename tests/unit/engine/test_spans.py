@@ -5,7 +5,7 @@ import pytest
 from crucible_bridge.codec.events import events_from_records
 from crucible_bridge.events import EventKind
 from crucible_bridge.types import EvaluationState, EvaluatorResult, EvaluatorSpec, Metrics, Problem, Verdict
-from crucible_worker.engine import spans
+from crucible_worker.engine import evaluator_progress
 from crucible_worker.history import lifecycle
 from crucible_worker.journal.queries import find_by_number, read_events
 from crucible_worker.journal.records import evaluator_result_from_record
@@ -18,12 +18,12 @@ BROKEN = EvaluatorResult(evaluator=SPEC, metrics=Metrics({}), n=10, problem=Prob
 
 async def begin(journal, row, index=0, active_ns=0):
     """Tell that an evaluator begins."""
-    await journal.submit(lambda t: spans.begin(t, row, index, label="nll", total=10, active_ns=active_ns))
+    await journal.submit(lambda t: evaluator_progress.begin(t, row, index, label="nll", total=10, active_ns=active_ns))
 
 
 async def end(journal, row, result=RESULT, active_ns=0):
     """Tell that the first evaluator has ended."""
-    await journal.submit(lambda t: spans.end(t, row, 0, result, active_ns))
+    await journal.submit(lambda t: evaluator_progress.end(t, row, 0, result, active_ns))
 
 
 async def taken_over(journal, locks, row, active_ns):
@@ -47,7 +47,7 @@ async def test_an_evaluator_begins_once(journal, locks):
 
     (event,) = await told(journal, EventKind.EVALUATOR_START)
     assert (event.evaluator, event.measurements, event.evaluation_id) == ("nll", {"total": 10.0}, "e")
-    assert await journal.read(spans.recorded_spans, row.number) == {0: None}
+    assert await journal.read(evaluator_progress.recorded_spans, row.number) == {0: None}
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ async def test_an_end_has_its_result_and_its_duration(journal, locks, result, ki
 
     (event,) = await told(journal, EventKind.EVALUATOR_COMPLETE, EventKind.EVALUATOR_EXCEPTION)
     assert (event.kind, event.duration_ns, event.problem) == (kind, 45, result.problem)
-    record = (await journal.read(spans.recorded_spans, row.number))[0]
+    record = (await journal.read(evaluator_progress.recorded_spans, row.number))[0]
     assert evaluator_result_from_record(SPEC, record) == result
 
 
@@ -109,7 +109,7 @@ async def test_spans_go_with_their_evaluation(journal, locks):
         await begin(journal, row)
     await journal.submit(lambda t: t.execute("DELETE FROM evaluations WHERE number = ?", (rows[0].number,)))
 
-    assert [await journal.read(spans.recorded_spans, row.number) for row in rows] == [{}, {0: None}]
+    assert [await journal.read(evaluator_progress.recorded_spans, row.number) for row in rows] == [{}, {0: None}]
 
 
 async def test_an_interrupt_has_the_duration_of_its_attempt(journal, locks):

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from crucible_worker.engine.controls import Control
-from crucible_worker.engine.throttle import Throttle
+from crucible_worker.engine.scheduler import Throttle
 
 
 def throttle(control=None, **fields):

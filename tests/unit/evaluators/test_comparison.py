@@ -25,8 +25,7 @@ from crucible_bridge.types import (
 )
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.base import SampleContext
-from crucible_worker.evaluators.comparison import MAX_CRITERION_CHARS, Comparison
-from crucible_worker.evaluators.judging import judgement, question
+from crucible_worker.evaluators.comparison import MAX_CRITERION_CHARS, Comparison, judgement, question
 from crucible_worker.grading.base import MAX_TEXT_BYTES
 from crucible_worker.grading.judge.grader import MAX_JUDGE_TOKENS
 from crucible_worker.grading.judge.rubric import MAX_JUDGED_CHARS

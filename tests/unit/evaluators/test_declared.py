@@ -21,12 +21,12 @@ from crucible_bridge.types import (
     SamplingParams,
     Verdict,
 )
-from crucible_worker.evaluators import entry_points, registry
+from crucible_worker.evaluators import installed, registry
 from crucible_worker.evaluators.accuracy import Accuracy
 from crucible_worker.evaluators.base import HasAuxiliaryModels, HoldsProcesses, Outcome, SampleContext, wants_answers
 from crucible_worker.evaluators.declared import AnswerEvaluator, BaseEvaluator, DeclaredKind
-from crucible_worker.evaluators.guarded import GuardedEvaluator
-from crucible_worker.evaluators.parts import EvaluatorParts
+from crucible_worker.evaluators.installed import GuardedEvaluator
+from crucible_worker.evaluators.registry import EvaluatorParts
 from crucible_worker.evaluators.rl_test_set import RLTestSet
 from crucible_worker.grading import registry as graders
 from crucible_worker.grading.registry import GradingParts
@@ -138,7 +138,7 @@ def test_a_class_that_lacks_a_method_is_refused_when_it_is_loaded() -> None:
         """Lacks `judge`."""
 
     with pytest.raises(FailedPrecondition, match="is the class Unjudged at 'a:Unjudged', which lacks judge") as caught:
-        entry_points.kind_of("unjudged", "a:Unjudged", Unjudged)
+        installed.kind_of("unjudged", "a:Unjudged", Unjudged)
     assert caught.value.reason == "BAD_EVALUATOR"
 
 
@@ -202,7 +202,7 @@ class Acting(RLTestSet):
 
 
 def _guarded(evaluator: type[BaseEvaluator], parts: EvaluatorParts, **options: Any) -> GuardedEvaluator:
-    kind = entry_points.kind_of(evaluator.kind, "mine.py", evaluator)
+    kind = installed.kind_of(evaluator.kind, "mine.py", evaluator)
     spec = EvaluatorSpec(kind=evaluator.kind, options=options)
     made = registry.create(spec, 0, SAMPLING, dataclasses.replace(parts, own_evaluators={evaluator.kind: kind}))
     assert isinstance(made, GuardedEvaluator)

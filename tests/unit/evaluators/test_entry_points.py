@@ -10,9 +10,9 @@ import pytest
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField
 from crucible_bridge.types import EvaluatorSpec, Goal, Sample, SampleResult, SamplingParams, Verdict
-from crucible_worker.evaluators import entry_points, registry
-from crucible_worker.evaluators.guarded import GuardedEvaluator
-from crucible_worker.evaluators.parts import EvaluatorParts
+from crucible_worker.evaluators import installed, registry
+from crucible_worker.evaluators.installed import GuardedEvaluator
+from crucible_worker.evaluators.registry import EvaluatorParts
 from tests.distributions import EVALUATOR_PACKAGE, lay_out, lay_out_evaluator_package
 from tests.unit.evaluators.doubles import Double, Sampling, context
 
@@ -51,7 +51,7 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
     monkeypatch.syspath_prepend(tmp_path)
 
     def distribution(module: str, source: str, **points: str) -> None:
-        lay_out(tmp_path, module, textwrap.dedent(source), entry_points.GROUP, points)
+        lay_out(tmp_path, module, textwrap.dedent(source), installed.GROUP, points)
         importlib.invalidate_caches()
         monkeypatch.delitem(sys.modules, module, raising=False)
 

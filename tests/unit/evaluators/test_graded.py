@@ -22,7 +22,7 @@ from crucible_worker.evaluators.accuracy import Accuracy
 from crucible_worker.evaluators.answering import NO_ANSWER, NO_ANSWER_CUT, Answer
 from crucible_worker.evaluators.base import SampleContext
 from crucible_worker.evaluators.graded import (
-    JUDGE,
+    GRADER_JUDGE,
     check_question,
     grade_answer,
     grader_of,
@@ -53,7 +53,7 @@ def answered(text: str, *, said: str | None = None, stop_reason: str = "stop") -
 def context(judge: ScriptedModel | None = None) -> SampleContext:
     """What an evaluator has at hand, with this judge."""
     model: Any = Double()
-    return SampleContext(model=model, repeat=0, seed=7, auxiliary_models={} if judge is None else {JUDGE: judge})
+    return SampleContext(model=model, repeat=0, seed=7, auxiliary_models={} if judge is None else {GRADER_JUDGE: judge})
 
 
 def test_only_what_asks_a_judge_has_further_models() -> None:
@@ -65,9 +65,9 @@ def test_only_what_asks_a_judge_has_further_models() -> None:
 def test_a_judge_has_to_sample() -> None:
     """Where there is one."""
     ASKING.check_auxiliary_models({})
-    ASKING.check_auxiliary_models({JUDGE: ScriptedModel()})
+    ASKING.check_auxiliary_models({GRADER_JUDGE: ScriptedModel()})
     with pytest.raises(FailedPrecondition, match="accuracy needs a sampling client, which the judge lacks"):
-        ASKING.check_auxiliary_models({JUDGE: ScriptedModel(sampled=False)})
+        ASKING.check_auxiliary_models({GRADER_JUDGE: ScriptedModel(sampled=False)})
 
 
 async def test_a_judge_reads_no_tokens() -> None:

@@ -11,7 +11,7 @@ import pytest
 from crucible_bridge.errors import BackendError, FailedPrecondition, InternalError, InvalidField
 from crucible_bridge.types import Metrics, Problem, Sample, Trajectory, TrajectoryGroup, Transition, Verdict
 from crucible_worker.evaluators.base import Outcome
-from crucible_worker.evaluators.guarded import MAX_MEASUREMENTS, MAX_OUTPUT_BYTES, GuardedEvaluator
+from crucible_worker.evaluators.installed import MAX_MEASUREMENTS, MAX_OUTPUT_BYTES, GuardedEvaluator
 from tests.tables import rows
 from tests.unit.evaluators.doubles import Double, context
 

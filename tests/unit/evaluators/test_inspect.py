@@ -28,10 +28,9 @@ from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.base import Bound, SampleContext
 from crucible_worker.evaluators.inspect import evaluator as inspect_evaluator
 from crucible_worker.evaluators.inspect.allowed import MAX_NAME_CHARS, InspectAllowlist, parse_task
-from crucible_worker.evaluators.inspect.answers import TaskResponder
-from crucible_worker.evaluators.inspect.found import MAX_METRICS, outcome_of, task_metrics
+from crucible_worker.evaluators.inspect.evaluator import MAX_METRICS, TaskResponder, outcome_of, task_metrics
 from crucible_worker.evaluators.inspect.frames import MAX_CONTAINERS, pack, unpack
-from crucible_worker.evaluators.parts import EvaluatorParts
+from crucible_worker.evaluators.registry import EvaluatorParts
 from crucible_worker.testing import ScriptedModel
 from tests.service.evaluation_kit import failing
 from tests.tables import rows

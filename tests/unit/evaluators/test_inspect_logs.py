@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from crucible_worker.evaluators.inspect import logs as module
-from crucible_worker.evaluators.inspect.logs import LogKeeper
+from crucible_worker.evaluators.inspect import files as module
+from crucible_worker.evaluators.inspect.files import LogKeeper
 from tests.tables import rows
 
 

@@ -25,8 +25,8 @@ from crucible_bridge.types import (
 from crucible_worker.backends.base import Model
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.base import Evaluator, Outcome
-from crucible_worker.metrics.accuracy import ACCURACY_KEYS
-from crucible_worker.metrics.choices import Measure
+from crucible_worker.metrics.classification import Measure
+from crucible_worker.metrics.scores import ACCURACY_KEYS
 from tests.tables import rows
 from tests.unit.evaluators.doubles import Double, Letters, Sampling, context
 

@@ -21,8 +21,7 @@ from crucible_bridge.types import (
 from crucible_worker.backends.base import MAX_MESSAGES
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.base import Outcome, SampleContext
-from crucible_worker.evaluators.pairs import pair_of
-from crucible_worker.evaluators.preference import Preference
+from crucible_worker.evaluators.preference import Preference, pair_of
 from crucible_worker.testing import STALL, ScriptedModel
 from tests.tables import rows
 

@@ -18,7 +18,7 @@ from crucible_bridge.types import (
     Verdict,
 )
 from crucible_worker.evaluators import registry
-from crucible_worker.evaluators.graded import JUDGE
+from crucible_worker.evaluators.graded import GRADER_JUDGE
 from crucible_worker.evaluators.rollout import RolloutEvaluator
 from crucible_worker.grading.base import MAX_TEXT_BYTES
 from tests.unit.evaluators.doubles import Double, Sampling, Training, context
@@ -186,17 +186,17 @@ async def test_a_judge_gets_what_is_left_of_an_answer() -> None:
     evaluator = made(grader="rubric", grader_options={"judge": "openai:server/judge"}, clean=[{"after": "####"}])
     model, judge = Double(sampling=Sampling(answers=["secret #### 46"])), Double(sampling=Sampling(answers=["what?"]))
 
-    evaluator.check_auxiliary_models({JUDGE: judge})
-    outcome = await evaluator.run(SAMPLE, dataclasses.replace(context(model), auxiliary_models={JUDGE: judge}))
+    evaluator.check_auxiliary_models({GRADER_JUDGE: judge})
+    outcome = await evaluator.run(SAMPLE, dataclasses.replace(context(model), auxiliary_models={GRADER_JUDGE: judge}))
 
-    assert evaluator.auxiliary_models == {JUDGE: OpenAIModel("server", "judge")}
+    assert evaluator.auxiliary_models == {GRADER_JUDGE: OpenAIModel("server", "judge")}
     assert judge.sampling is not None
     asked = "".join(map(chr, judge.sampling.asked[0][0]))
     assert " 46" in asked
     assert "secret" not in asked
     assert (outcome.verdict, outcome.score, outcome.group) == (Verdict.ERROR, None, None)
     with pytest.raises(FailedPrecondition, match="rollout needs a sampling client, which the judge lacks"):
-        evaluator.check_auxiliary_models({JUDGE: Double(training=Training([]))})
+        evaluator.check_auxiliary_models({GRADER_JUDGE: Double(training=Training([]))})
 
 
 def test_a_model_that_does_not_generate_is_refused() -> None:

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from crucible_bridge.errors import Unavailable
-from crucible_worker.engine import claims, waits
+from crucible_worker.engine import claims, controls
 from crucible_worker.engine.controls import set_paused
 from crucible_worker.history import lifecycle, resumptions
 from crucible_worker.journal.queries import find_by_number
@@ -116,14 +116,14 @@ async def test_what_a_caller_has_paused_waits_for_the_end_of_the_pause(journal, 
 
 async def test_after_many_outages_it_waits_for_a_call(journal, locks, monkeypatch: pytest.MonkeyPatch):
     """A server that is gone for good is not asked for ever, and its evaluation is removed when it is old."""
-    monkeypatch.setattr(waits, "FIRST_REST_SECONDS", 0.0)
+    monkeypatch.setattr(controls, "FIRST_REST_SECONDS", 0.0)
     monkeypatch.setattr(resumptions, "MAX_OUTAGES", 3)
     row = (await claim(journal, locks)).row
     found = []
 
     def outage(transaction) -> None:
-        waits.begin(transaction, row.number, ["server lab since 12:00:04 UTC"], "refused")
-        waits.put_off(transaction, row.number)
+        controls.begin_wait(transaction, row.number, ["server lab since 12:00:04 UTC"], "refused")
+        controls.put_off(transaction, row.number)
         lifecycle.interrupt(transaction, locks, row, 0, "server lab is away")
 
     for _ in range(3):
@@ -143,8 +143,8 @@ async def test_a_clock_that_was_ahead_puts_no_attempt_off(
     right = time.time_ns
 
     def outage(transaction) -> None:
-        waits.begin(transaction, away_row.number, ["server lab since 12:00:04 UTC"], "refused")
-        waits.put_off(transaction, away_row.number)
+        controls.begin_wait(transaction, away_row.number, ["server lab since 12:00:04 UTC"], "refused")
+        controls.put_off(transaction, away_row.number)
         lifecycle.interrupt(transaction, locks, away_row, 0, "server lab is away")
 
     with monkeypatch.context() as wrong:
@@ -156,6 +156,6 @@ async def test_a_clock_that_was_ahead_puts_no_attempt_off(
     row = await journal.read(find_by_number, away_row.number)
     if waits_here:
         with pytest.raises(Unavailable, match="no attempt begins for"):
-            waits.refuse_too_early(row)
+            controls.refuse_too_early(row)
     else:
-        waits.refuse_too_early(row)
+        controls.refuse_too_early(row)

@@ -16,7 +16,7 @@ from crucible_bridge.types import EvaluateRequest, SampleResult, Verdict
 from crucible_worker.engine import claims, recording
 from crucible_worker.engine.recording import FinishedSample
 from crucible_worker.journal import Journal
-from crucible_worker.journal.owners import OwnerLocks
+from crucible_worker.journal.locks import OwnerLocks
 from crucible_worker.journal.queries import EvaluationRow
 from crucible_worker.journal.records import SampleKey
 from crucible_worker.journal.store import Owners

@@ -12,7 +12,7 @@ sys.path.insert(0, str(Path(__file__).parents[3]))
 from crucible_bridge.codec.events import event_to_record
 from crucible_worker.history import lifecycle
 from crucible_worker.journal import Journal, JournalUnavailable
-from crucible_worker.journal.fenced import FencedJournal
+from crucible_worker.journal.journal import FencedJournal
 from tests.unit.journal.journals import claim
 
 

@@ -25,7 +25,7 @@ from crucible_bridge.types import (
 )
 from crucible_worker.journal import contents
 from crucible_worker.journal.contents import RecordParts
-from crucible_worker.journal.messages import further_bytes
+from crucible_worker.journal.packing import further_bytes
 from crucible_worker.journal.records import with_record
 
 TEXTS = st.text(st.characters(), max_size=40)  # lone surrogates included

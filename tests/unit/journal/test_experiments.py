@@ -10,8 +10,15 @@ import pytest
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import LoggedMetrics
 from crucible_worker.journal import Journal, experiments
-from crucible_worker.journal.experiment_records import packed_hparams, packed_metrics, packed_text, unpacked
-from crucible_worker.journal.experiments import ExperimentRow, NamedLogger, Page
+from crucible_worker.journal.experiments import (
+    ExperimentRow,
+    NamedLogger,
+    Page,
+    packed_hparams,
+    packed_metrics,
+    packed_text,
+    unpacked,
+)
 from crucible_worker.loggers.base import Hparams, LongText, MetricRow
 from tests.unit.journal.journals import open_journal
 

@@ -12,14 +12,14 @@ import sys
 import pytest
 
 from crucible_worker.journal import JournalUnavailable, OwnershipLost, Transaction
-from crucible_worker.journal.fenced import FencedJournal
-from crucible_worker.journal.owners import OwnerLocks
+from crucible_worker.journal.journal import FencedJournal
+from crucible_worker.journal.locks import OwnerLocks
 from tests.unit.journal.journals import event, open_journal
 
 HOLD = """
 import sys
 from pathlib import Path
-from crucible_worker.journal.owners import OwnerLocks
+from crucible_worker.journal.locks import OwnerLocks
 locks = OwnerLocks(Path(sys.argv[1]))
 print(locks.acquire(7), flush=True)
 sys.stdin.read()

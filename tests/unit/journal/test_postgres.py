@@ -27,9 +27,9 @@ from crucible_bridge.types import EvaluationState
 from crucible_worker.history import lifecycle
 from crucible_worker.history.resumptions import waiting_text
 from crucible_worker.journal import queries
-from crucible_worker.journal.fenced import FencedJournal
-from crucible_worker.journal.postgres import connections, looking, store
-from crucible_worker.journal.postgres.dialect import SqlTranslator
+from crucible_worker.journal.journal import FencedJournal
+from crucible_worker.journal.postgres import connections, store
+from crucible_worker.journal.postgres.connections import SqlTranslator
 from crucible_worker.journal.postgres.store import PostgresWriting, WorkerSession, without_password
 from crucible_worker.journal.schema import SCHEMA
 from tests.postgres_server import running_server
@@ -439,7 +439,7 @@ async def test_databases_that_cannot_be_used_are_named_without_their_password(tm
 )
 async def test_urls_that_cannot_be_read_are_refused_without_any_part_of_them(url, tmp_path):
     """Where a password begins and ends is not known then; the refusal says how such characters are written."""
-    for use in (lambda: store.prepare(url, tmp_path), lambda: looking.look(url, waiting_text)):
+    for use in (lambda: store.prepare(url, tmp_path), lambda: store.look(url, waiting_text)):
         with pytest.raises(FailedPrecondition, match="%40 for @") as refused:
             await asyncio.to_thread(use)
         assert not any(part in str(refused.value) for part in ("sec", "ret", "lab"))
@@ -463,7 +463,7 @@ async def test_databases_that_can_only_be_read_are_refused(url, tmp_path):
     (await store_of(url, tmp_path)).connect().close()
     with psycopg.connect(url, autocommit=True) as connection:
         connection.execute(f"ALTER DATABASE {connection.info.dbname} SET default_transaction_read_only = on".encode())
-    for use in (lambda: store.prepare(url, tmp_path), lambda: looking.look(url, waiting_text)):
+    for use in (lambda: store.prepare(url, tmp_path), lambda: store.look(url, waiting_text)):
         with pytest.raises(FailedPrecondition, match="session is read-only"):
             await asyncio.to_thread(use)
 

@@ -11,8 +11,8 @@ from tests import needs
 pytest.importorskip("psycopg", reason=needs.MISSING["psycopg"])
 
 from crucible_worker.journal import OwnershipLost
-from crucible_worker.journal.fenced import FencedJournal
 from crucible_worker.journal.follows import CheckpointState
+from crucible_worker.journal.journal import FencedJournal
 from crucible_worker.planning.follow_records import FollowRecords
 from tests.unit.journal.journals import open_journal
 from tests.unit.journal.test_follows import CHECKPOINT, FOUND, WANTED

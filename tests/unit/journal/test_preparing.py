@@ -15,7 +15,7 @@ import structlog
 
 from crucible_bridge.codec.events import event_to_record
 from crucible_bridge.errors import FailedPrecondition
-from crucible_worker.journal import Journal, preparing
+from crucible_worker.journal import Journal, locks
 from crucible_worker.journal.schema import PREPARE_LOCK, prepare
 from tests.robustness.harness import until
 
@@ -61,7 +61,7 @@ def noticed() -> Iterator[tuple[list[structlog.types.EventDict], threading.Event
 
 def test_a_worker_that_waits_says_for_whom(tmp_path, monkeypatch):
     """One line with the process that has the lock, its command and the bound; then it starts as ever."""
-    monkeypatch.setattr(preparing, "NOTICE_SECONDS", 0.0)
+    monkeypatch.setattr(locks, "NOTICE_SECONDS", 0.0)
     with _locked(tmp_path) as process, noticed() as (lines, said):
         done: list[Path] = []
         thread = threading.Thread(target=lambda: done.append(prepare(tmp_path)))
@@ -74,12 +74,12 @@ def test_a_worker_that_waits_says_for_whom(tmp_path, monkeypatch):
     (line,) = lines
     assert (line["event"], line["path"]) == ("waiting_for_lock", str(tmp_path / PREPARE_LOCK))
     assert line["locked_by"].startswith(f"process {process.pid} ({sys.executable} -c")
-    assert line["at_most_seconds"] == preparing.WAIT_SECONDS
+    assert line["at_most_seconds"] == locks.WAIT_SECONDS
 
 
 def test_a_lock_file_that_was_removed_meanwhile_is_made_again(tmp_path, monkeypatch):
     """The process that had it may not be the only one: a worker that waited for the old file locks the new one, too."""
-    monkeypatch.setattr(preparing, "NOTICE_SECONDS", 0.0)
+    monkeypatch.setattr(locks, "NOTICE_SECONDS", 0.0)
     with _locked(tmp_path) as process, noticed() as (_, said):
         done: list[Path] = []
         thread = threading.Thread(target=lambda: done.append(prepare(tmp_path)))
@@ -98,21 +98,21 @@ def test_a_lock_file_that_was_removed_meanwhile_is_made_again(tmp_path, monkeypa
 
 def test_a_lock_that_is_never_given_back_ends_the_start(tmp_path, monkeypatch):
     """FAILED_PRECONDITION, STATE_DIR_LOCKED, with the process that has the lock and what to do."""
-    monkeypatch.setattr(preparing, "WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(locks, "WAIT_SECONDS", 0.0)
     with _locked(tmp_path) as process, pytest.raises(FailedPrecondition, match=f"by process {process.pid} ") as caught:
         prepare(tmp_path)
     assert caught.value.reason == "STATE_DIR_LOCKED"
     assert "--state-dir" in str(caught.value)
 
 
-@pytest.mark.parametrize("locks", ["", "1: FLOCK  ADVISORY  WRITE 1 fe:00:1 0 EOF\n"])
-def test_a_lock_of_whom_the_kernel_does_not_tell_is_said_all_the_same(tmp_path, monkeypatch, locks):
+@pytest.mark.parametrize("listing", ["", "1: FLOCK  ADVISORY  WRITE 1 fe:00:1 0 EOF\n"])
+def test_a_lock_of_whom_the_kernel_does_not_tell_is_said_all_the_same(tmp_path, monkeypatch, listing):
     """A container without the kernel's list, or whose list does not have the lock."""
-    monkeypatch.setattr(preparing, "WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(locks, "WAIT_SECONDS", 0.0)
     listed = tmp_path / "locks"
-    if locks:
-        listed.write_text(locks)
-    monkeypatch.setattr(preparing, "_LOCKS", listed)
+    if listing:
+        listed.write_text(listing)
+    monkeypatch.setattr(locks, "_LOCKS", listed)
     (tmp_path / "state").mkdir()
     with _locked(tmp_path / "state"), pytest.raises(FailedPrecondition, match="by an unknown process"):
         prepare(tmp_path / "state")
@@ -120,7 +120,7 @@ def test_a_lock_of_whom_the_kernel_does_not_tell_is_said_all_the_same(tmp_path, 
 
 async def test_a_start_that_is_given_up_leaves_no_thread_waiting(tmp_path, monkeypatch):
     """Ctrl-C and SIGTERM end a start that waits: the interpreter would wait for its thread."""
-    monkeypatch.setattr(preparing, "WAIT_SECONDS", float("inf"))
+    monkeypatch.setattr(locks, "WAIT_SECONDS", float("inf"))
     with _locked(tmp_path) as process:
         opening = asyncio.create_task(Journal.open(tmp_path, event_to_record))
         await until(lambda: (tmp_path / PREPARE_LOCK).exists() and threads() > 0)

@@ -11,7 +11,7 @@ from crucible_worker.journal import queries, sqlite
 from crucible_worker.journal.copies import read_marks
 from crucible_worker.journal.schema import JOURNAL_FILE, connect
 from crucible_worker.journal.sqlite import JournalMark
-from crucible_worker.journal.transaction import ROWS_TOGETHER
+from crucible_worker.journal.store import ROWS_TOGETHER
 from crucible_worker.journal.unavailable import JournalUnavailable
 from crucible_worker.journal.writer import MAX_BATCH
 from tests.unit.journal.journals import IN_A_FILE, append, claim, event, open_journal, owner_locks

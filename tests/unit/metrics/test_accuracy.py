@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crucible_worker.metrics.accuracy import ACCURACY_KEYS, accuracy
+from crucible_worker.metrics.scores import ACCURACY_KEYS, accuracy
 
 score = st.sampled_from([0.0, 1.0, None]) | st.floats(0, 1)
 scores = st.lists(st.lists(score, min_size=1, max_size=4), max_size=12)

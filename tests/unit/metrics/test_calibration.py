@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crucible_bridge.errors import InvalidField
-from crucible_worker.metrics.calibration import expected_calibration_error
+from crucible_worker.metrics.classification import expected_calibration_error
 from tests.tables import rows
 
 PREDICTIONS = st.lists(st.tuples(st.floats(0, 1), st.booleans()), min_size=1, max_size=50)

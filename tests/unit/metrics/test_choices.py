@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crucible_worker.metrics.choices import ChoiceLikelihood, Measure, likeliest, right_probability, right_share
+from crucible_worker.metrics.classification import ChoiceLikelihood, Measure, likeliest, right_probability, right_share
 
 values = st.floats(-1e3, 0, allow_nan=False) | st.just(-math.inf)
 choices = st.lists(

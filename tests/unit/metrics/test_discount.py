@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crucible_worker.metrics.discount import suffix_sums
+from crucible_worker.metrics.kl_penalty import suffix_sums
 
 lengths = st.lists(st.sampled_from([0, 1, 2, 3, 63, 64, 65, 127, 128, 129, 4097]), min_size=1, max_size=5)
 

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crucible_worker.metrics.gating import AllowedDrop, GateFinding, drop_of_values, finding, paired_drop
-from crucible_worker.metrics.multiple import holm
-from crucible_worker.metrics.paired import mcnemar_p
+from crucible_worker.metrics.paired import AllowedDrop, GateFinding, drop_of_values, finding, mcnemar_p, paired_drop
+from crucible_worker.metrics.significance import holm
 from tests.tables import rows
 
 SCORES = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=30, max_size=60)

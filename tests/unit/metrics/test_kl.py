@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crucible_worker.metrics.kl import kl_post_update, kl_sample_train
-from crucible_worker.metrics.sums import BLOCK_TOKENS
+from crucible_worker.metrics.sequences import BLOCK_TOKENS
 from tests.tables import rows
 
 V1, V2, ENTROPY = "optim/kl_sample_train_v1", "optim/kl_sample_train_v2", "optim/entropy"

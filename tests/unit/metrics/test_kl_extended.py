@@ -6,8 +6,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from crucible_worker.metrics.kl import kl_sample_train
-from crucible_worker.metrics.kl_extended import CLIP
+from crucible_worker.metrics.kl import CLIP, kl_sample_train
 from tests.tables import rows
 
 V1, V2, V3 = (f"optim/kl_sample_train_v{order}" for order in (1, 2, 3))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crucible_worker.metrics.multiple import holm
+from crucible_worker.metrics.significance import holm
 from tests.tables import rows
 
 CHANCES = st.lists(st.floats(0, 1), max_size=12)

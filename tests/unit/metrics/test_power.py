@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crucible_worker.metrics.paired import mcnemar_p
-from crucible_worker.metrics.power import detectable, detectable_split, needed, needed_split
-from crucible_worker.metrics.student import t_quantile
+from crucible_worker.metrics.significance import detectable, detectable_split, needed, needed_split, t_quantile
 from tests.tables import rows
 
 RUNS = 20_000

@@ -11,7 +11,7 @@ from crucible_bridge.types import Ragged
 from crucible_worker.metrics.kl import kl_post_update, kl_sample_train
 from crucible_worker.metrics.kl_penalty import incorporate_kl_penalty
 from crucible_worker.metrics.nll import mean_nll
-from crucible_worker.metrics.sums import BLOCK_TOKENS
+from crucible_worker.metrics.sequences import BLOCK_TOKENS
 from tests.tables import rows
 
 LENGTHS = [3, 0, BLOCK_TOKENS - 1, 2 * BLOCK_TOKENS + 5, 1, 700]

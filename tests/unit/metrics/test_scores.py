@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crucible_worker.metrics.accuracy import accuracy
-from crucible_worker.metrics.scores import Reduce, reduced
+from crucible_worker.metrics.scores import Reduce, accuracy, reduced
 from tests.tables import rows
 
 scores = st.lists(st.lists(st.none() | st.floats(0, 1), max_size=3), max_size=6)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crucible_worker.metrics.student import t_quantile, t_tail
+from crucible_worker.metrics.significance import t_quantile, t_tail
 from tests.tables import rows
 
 DEGREES = st.one_of(st.integers(1, 300), st.sampled_from([1_999, 199_999, 3_000_000, 20_000_000]))

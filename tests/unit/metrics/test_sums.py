@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crucible_worker.metrics.sums import BLOCK_TOKENS, blocks, dot, exact_sum
+from crucible_worker.metrics.sequences import BLOCK_TOKENS, blocks, dot, exact_sum
 from tests.tables import rows
 
 length = st.one_of(st.integers(0, 3), st.sampled_from([BLOCK_TOKENS + offset for offset in (-1, 0, 1)]))

@@ -4,8 +4,7 @@ import math
 
 import pytest
 
-from crucible_worker.metrics.accuracy import accuracy
-from crucible_worker.metrics.token_accuracy import TOKEN_ACCURACY_KEYS, TokenHits, token_accuracy
+from crucible_worker.metrics.scores import TOKEN_ACCURACY_KEYS, TokenHits, accuracy, token_accuracy
 
 
 def hits(right: int, tokens: int, *, whole: bool | None = None) -> TokenHits:

@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import TrajectoryBatch
-from crucible_worker.metrics.trajectory import trajectory_metrics
-from crucible_worker.metrics.trajectory_checks import BUILT_IN_KEYS
+from crucible_worker.metrics.trajectory import BUILT_IN_KEYS, trajectory_metrics
 from tests.tables import rows
 
 

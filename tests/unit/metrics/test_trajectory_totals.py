@@ -11,10 +11,14 @@ from hypothesis import strategies as st
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import Metrics, Trajectory, TrajectoryBatch, TrajectoryGroup, Transition
-from crucible_worker.metrics import trajectory_checks, trajectory_totals
-from crucible_worker.metrics.trajectory import trajectory_metrics
-from crucible_worker.metrics.trajectory_checks import BUILT_IN_KEYS, MAX_KEYS, MAX_NAME_CHARS
-from crucible_worker.metrics.trajectory_totals import TrajectoryTotals
+from crucible_worker.metrics import trajectory
+from crucible_worker.metrics.trajectory import (
+    BUILT_IN_KEYS,
+    MAX_KEYS,
+    MAX_NAME_CHARS,
+    TrajectoryTotals,
+    trajectory_metrics,
+)
 from tests.tables import rows
 
 
@@ -55,7 +59,7 @@ def _group(*rewards: float, tags: tuple[str, ...] = (), **metrics: Any) -> Traje
 
 
 def _batch(groups: list[TrajectoryGroup]) -> TrajectoryBatch:
-    return TrajectoryBatch.of(map(trajectory_totals._packed, groups), [group.tags for group in groups])
+    return TrajectoryBatch.of(map(trajectory._packed, groups), [group.tags for group in groups])
 
 
 def _totals(groups: list[TrajectoryGroup]) -> Metrics:
@@ -80,7 +84,7 @@ def test_blocks_give_what_a_batch_gives(seed: int) -> None:
     """Keys and counts are the same wherever a block ends, and sums but for their rounding."""
     groups = _drawn(seed)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trajectory_totals, "BLOCK_TURNS", 3)
+        patch.setattr(trajectory, "BLOCK_TURNS", 3)
         found = _totals(groups)
     expected = trajectory_metrics(_batch(groups))
 
@@ -90,7 +94,7 @@ def test_blocks_give_what_a_batch_gives(seed: int) -> None:
 
 def test_nothing_waits_beyond_a_block(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many groups come."""
-    monkeypatch.setattr(trajectory_totals, "BLOCK_TURNS", 10)
+    monkeypatch.setattr(trajectory, "BLOCK_TURNS", 10)
     totals = TrajectoryTotals()
     for _ in range(100):
         totals.add(_group(1.0, 0.0))
@@ -111,7 +115,7 @@ def test_no_group_leaves_every_key_undefined() -> None:
 def test_a_sum_beyond_float64_is_undefined(monkeypatch: pytest.MonkeyPatch) -> None:
     """In one block or over several, with the reason."""
     for size in (1, 1_000):
-        monkeypatch.setattr(trajectory_totals, "BLOCK_TURNS", size)
+        monkeypatch.setattr(trajectory, "BLOCK_TURNS", size)
         metrics = _totals([_group(1e308, big=1e308), _group(1e308, big=1e308)])
 
         assert "float64" in metrics.undefined["env/all/reward/total"]
@@ -121,7 +125,7 @@ def test_a_sum_beyond_float64_is_undefined(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_mean_over_blocks_is_rounded_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where each block has one group of one reward, the sum is exact."""
-    monkeypatch.setattr(trajectory_totals, "BLOCK_TURNS", 1)
+    monkeypatch.setattr(trajectory, "BLOCK_TURNS", 1)
     rewards = [0.1, 1e16, -1e16, 0.2] * 5
 
     metrics = _totals([_group(reward) for reward in rewards])
@@ -147,7 +151,7 @@ def test_names_that_are_taken_are_refused(groups: list[TrajectoryGroup], told: s
 @pytest.mark.parametrize(("limit", "refused"), [(26, False), (25, True)])
 def test_keys_are_counted(monkeypatch: pytest.MonkeyPatch, limit: int, refused: bool) -> None:
     """Those of all tags together have a limit: here two metrics, for one tag and for all."""
-    monkeypatch.setattr(trajectory_checks, "MAX_KEYS", limit)
+    monkeypatch.setattr(trajectory, "MAX_KEYS", limit)
     groups: list[Any] = [_group(1.0, tags=("a",), x=1.0, y=2.0), _group(0.0)]
     if refused:
         with pytest.raises(InvalidField, match="26 keys, at most 25"):

@@ -9,14 +9,14 @@ import itertools
 import pytest
 import structlog
 
-from crucible_worker.util import background
-from crucible_worker.util.background import Background
+from crucible_worker.util import tasks
+from crucible_worker.util.tasks import Background
 
 
 @pytest.fixture
 def without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Begin again at once."""
-    monkeypatch.setattr(background, "FIRST_PAUSE_SECONDS", 0.0)
+    monkeypatch.setattr(tasks, "FIRST_PAUSE_SECONDS", 0.0)
 
 
 @pytest.mark.usefixtures("without_pauses")

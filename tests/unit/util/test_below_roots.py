@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from crucible_worker.util.below_roots import LeadsOut, find_below
+from crucible_worker.util.files import LeadsOut, find_below
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@
 import pytest
 
 from crucible_bridge.types import EmbeddedModel, HubModel, LocalModel, ModelRef
-from crucible_worker.util.held_paths import own_model, own_path
+from crucible_worker.util.model_refs import own_model, own_path
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from crucible_bridge.types import ModelPrice, ModelUsage, OpenAIModel, Usage
 from crucible_worker.config import SettingsError, load_settings
-from crucible_worker.config.prices import read_prices
+from crucible_worker.config.sources import read_prices
 from crucible_worker.util.prices import priced
 from tests.tables import rows
 

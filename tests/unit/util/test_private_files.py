@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from crucible_worker.exports.files import whole_file
-from crucible_worker.util.private_files import make_private_folder, open_private
+from crucible_worker.util.files import make_private_folder, open_private
 
 
 @pytest.fixture(params=[0o000, 0o022, 0o077], ids=lambda mask: f"umask {mask:04o}")

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from crucible_worker.util.timeouts import Timeout, TimeoutQueue
+from crucible_worker.util.tasks import Timeout, TimeoutQueue
 
 SHORT = 0.01
 

@@ -6,7 +6,7 @@ import itertools
 import pytest
 
 from crucible_worker.inference.batches import ITEMS_A_PASS, each
-from crucible_worker.util.turns import FewAtOnce, SharedLock
+from crucible_worker.util.tasks import FewAtOnce, SharedLock
 from tests import virtual_time
 
 COUNT = 50 * ITEMS_A_PASS

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import functools
 import importlib.util
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal
@@ -13,21 +15,54 @@ from typing import Literal
 from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import BackendInfo, EmbeddedModel, Fleet, HubModel, LocalModel, ModelRef
+from crucible_worker import embedded
 from crucible_worker.backends.base import Backend, Tokenizer
-from crucible_worker.backends.local.checkpoint import Checkpoint
-from crucible_worker.backends.local.devices import refuse_absent_cuda
-from crucible_worker.backends.local.fingerprint import Fingerprints, key_of_files
-from crucible_worker.backends.local.hub.cache import COMMIT, HubCache
-from crucible_worker.backends.local.hub.fetching import AT_ONCE, fetch
-from crucible_worker.backends.local.lone_tokenizers import LoneTokenizers
-from crucible_worker.backends.local.model import HostedModel, HostedModels
+from crucible_worker.backends.local.checkpoint import Checkpoint, Fingerprints, key_of_files
+from crucible_worker.backends.local.hub.models import AT_ONCE, COMMIT, HubCache, fetch
+from crucible_worker.backends.local.model import HostedModel, HostedModels, ReplicatedModels, replica_names
 from crucible_worker.backends.local.paths import check_adapter, check_files, check_tokenizer_files, resolve
 from crucible_worker.backends.local.process import HostProcess
-from crucible_worker.backends.local.replicated import ReplicatedModels, replica_names
-from crucible_worker.embedded import registry
+from crucible_worker.backends.local.tokenizer import LoneTokenizers
 from crucible_worker.util.limits import WorkerLimits
 
-__all__ = ["LocalBackend"]
+__all__ = ["LocalBackend", "refuse_absent_cuda"]
+
+# Checks whether this machine can have CUDA, before the import of PyTorch, which takes seconds.
+
+_DRIVER = "libcuda.so.1"
+
+
+def refuse_absent_cuda(device: str) -> None:
+    """Refuse "cuda" and "cuda:N" if PyTorch is built without CUDA or the machine has no driver.
+
+    Only PyTorch knows how many devices there are: the host refuses those that do not exist.
+
+    Raises:
+        FailedPrecondition: there is no CUDA here (DEVICE_NOT_FOUND).
+    """
+    if device.startswith("cuda") and (why := _absent()):
+        raise FailedPrecondition(
+            f"the device {device!r} cannot be used: {why}; without it, models compute on the CPU",
+            reason=Reason.DEVICE_NOT_FOUND,
+        )
+
+
+def _absent() -> str:
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        return ""  # the missing extra is the better reason
+    version = Path(spec.origin).with_name("version.py").read_text(encoding="utf-8")
+    built_with = {name: value != "None" for name, value in re.findall(r"^(cuda|hip)\b.*= (.+)$", version, re.MULTILINE)}
+    if not any(built_with.values()):
+        return "the PyTorch installed here is built without CUDA"
+    if built_with.get("hip"):
+        return ""  # ROCm uses the same device names, with another driver
+    try:
+        ctypes.CDLL(_DRIVER)
+    except OSError:
+        return "this machine has no NVIDIA driver"
+    return ""
+
 
 Kind = Literal["local", "embedded"]
 
@@ -86,7 +121,7 @@ class LocalBackend(Backend):
         """Description of this backend for local models or for embedded ones. Imports nothing."""
         if kind == "embedded":
             unavailable = "" if self._by_numpy else _missing(_NEEDED, "local")
-            return BackendInfo(name="embedded", models=registry.names(), unavailable=unavailable)
+            return BackendInfo(name="embedded", models=embedded.names(), unavailable=unavailable)
         no_root = "" if self._roots else "no model root; start the worker with --model-root"
         return BackendInfo(name="local", unavailable=_missing(_NEEDED, "local") or no_root)
 
@@ -187,7 +222,7 @@ class LocalBackend(Backend):
             case EmbeddedModel(name):
                 # Their files have float16, and numpy computes in float32: the device must not change the answers.
                 # They were trained without a space before the answer, and have no token for one.
-                return Checkpoint(directory=registry.path(name), default_dtype="float32", target_delimiter="")
+                return Checkpoint(directory=embedded.path(name), default_dtype="float32", target_delimiter="")
             case LocalModel(path):
                 return self._checkpoint(model, resolve(self._roots, path), self._roots)
             case HubModel():

@@ -13,10 +13,9 @@ from typing import Any
 
 from crucible_bridge.errors import BackendError, InvalidField, Unavailable
 from crucible_bridge.reasons import Reason
-from crucible_worker.backends.local.bounds import HostBounds
-from crucible_worker.children.channel import Channel, Questions
+from crucible_worker.backends.local.protocol import HostBounds
 from crucible_worker.children.messages import error_from_map, pack, unpack
-from crucible_worker.children.process import Process, ending_of
+from crucible_worker.children.process import Channel, Process, Questions, ending_of
 from crucible_worker.util.limits import WorkerLimits
 
 __all__ = ["HostProcess"]

@@ -1,29 +1,82 @@
-"""A model's tokenizer, which is in the host with it."""
+"""Tokenizers in a host: that of a model, which is there with it, and those that are open without a model."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from crucible_bridge.errors import FailedPrecondition
+from crucible_bridge.errors import BridgeError, FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     ChatMessage,
+    ImageChunk,
+    MessagePart,
     ParsedResponse,
     RawResponse,
+    ReasoningPart,
     Termination,
     ToolCall,
     UnparsedToolCall,
 )
 from crucible_worker.backends.base import Rendered, Tokenizer
 from crucible_worker.backends.local.arrays import tokens_from_bytes, tokens_to_bytes
-from crucible_worker.backends.local.chat_messages import to_plain
+from crucible_worker.backends.local.process import HostProcess
 
-__all__ = ["HostedTokenizer"]
+__all__ = ["HostedTokenizer", "LoneTokenizers", "from_plain", "to_plain"]
+
+
+# Messages between the worker and the process of a tokenizer: plain values without the bytes of images, in pairs.
+
+_PLACE = ImageChunk(data=b"", format="png")
+"""Stands for every image: a tokenizer needs its place alone."""
+
+
+def to_plain(message: ChatMessage) -> dict[str, Any]:
+    """A message as plain values; None in its parts is an image, a text in a list is reasoning."""
+    plain: dict[str, Any] = {"role": message.role, "content": message.content}
+    if message.parts:
+        plain["parts"] = [_part_to_plain(part) for part in message.parts]
+    if message.tool_calls:
+        plain["tool_calls"] = [[call.name, call.arguments, call.id] for call in message.tool_calls]
+    if message.tool_call_id:
+        plain["tool_call_id"] = message.tool_call_id
+    if message.name:
+        plain["name"] = message.name
+    if message.reasoning:
+        plain["reasoning"] = message.reasoning
+    if message.weight is not None:
+        plain["weight"] = message.weight
+    return plain
+
+
+def from_plain(plain: Mapping[str, Any]) -> ChatMessage:
+    """The inverse, with an empty image in the place of each."""
+    return ChatMessage(
+        plain["role"],
+        plain["content"],
+        tuple(_part_from_plain(part) for part in plain.get("parts", ())),
+        tuple(ToolCall(name=name, arguments=given, id=id) for name, given, id in plain.get("tool_calls", ())),
+        plain.get("tool_call_id", ""),
+        plain.get("name", ""),
+        plain.get("reasoning", ""),
+        plain.get("weight"),
+    )
+
+
+def _part_to_plain(part: MessagePart) -> str | list[str] | None:
+    if isinstance(part, ReasoningPart):
+        return [part.text]
+    return part if isinstance(part, str) else None
+
+
+def _part_from_plain(part: str | list[str] | None) -> MessagePart:
+    if part is None:
+        return _PLACE
+    return part if isinstance(part, str) else ReasoningPart(part[0])
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,3 +198,47 @@ def _all_packed(sequences: Sequence[Sequence[int]]) -> list[bytes]:
 
 def _all_unpacked(answers: Sequence[bytes]) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(tokens_from_bytes(tokens).tolist()) for tokens in answers)
+
+
+# Tokenizers that are open without a model: each in a child of a host, which is killed when it exceeds a limit.
+
+
+class LoneTokenizers:
+    """The tokenizers of a host: opens them, and opens them again after the host died or evicted them.
+
+    Args:
+        host: the process.
+        opening: its operation that opens one.
+    """
+
+    def __init__(self, host: HostProcess, opening: str) -> None:
+        self._host = host
+        self._opening = opening
+
+    async def open(self, key: str, name: str, load: Mapping[str, Any]) -> HostedTokenizer:
+        """Open a tokenizer, or find the one that is open.
+
+        Args:
+            key: what tells it from all others.
+            name: for errors.
+            load: what the child loads.
+
+        Raises:
+            FailedPrecondition: there is none, it cannot be loaded, or not within a limit.
+            BackendError: the host failed; retryable if it died.
+        """
+
+        async def opened() -> Mapping[str, Any]:
+            return await self._host.call(self._opening, model=key, name=name, load=load)
+
+        async def call(op: str, **fields: Any) -> Any:
+            while True:
+                try:
+                    return await self._host.call(op, model=key, **fields)
+                except BridgeError as error:
+                    if error.reason != Reason.MODEL_NOT_OPEN:
+                        raise
+                # Its process was killed or evicted, or the host was restarted.
+                await opened()
+
+        return HostedTokenizer(call=call, alone=True, **await opened())

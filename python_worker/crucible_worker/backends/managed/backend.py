@@ -12,18 +12,16 @@ from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import BackendInfo, InstalledModel
 from crucible_worker.backends.base import Backend
-from crucible_worker.backends.local.checkpoint import Checkpoint
-from crucible_worker.backends.local.fingerprint import Fingerprints
+from crucible_worker.backends.local.checkpoint import Checkpoint, Fingerprints
 from crucible_worker.backends.local.paths import check_adapter, check_files, resolve
-from crucible_worker.backends.managed.claims import Claims
+from crucible_worker.backends.managed.arbitration import Claims
 from crucible_worker.backends.managed.settings import ManagedServer, servers
 from crucible_worker.backends.managed.target import identify
 from crucible_worker.backends.openai.connection import closed, missing
-from crucible_worker.util.managed_refs import SCHEME, ManagedRef, read_managed_ref
+from crucible_worker.util.model_refs import SCHEME, ManagedRef, read_managed_ref
 
 if TYPE_CHECKING:
-    from crucible_worker.backends.managed.deployment import Deployment
-    from crucible_worker.backends.managed.model import ManagedModel
+    from crucible_worker.backends.managed.deployment import Deployment, ManagedModel
 
 __all__ = ["ManagedBackend"]
 
@@ -72,7 +70,7 @@ class ManagedBackend(Backend[InstalledModel]):
         server, checkpoint = await asyncio.to_thread(self._find, reference)
         target = await asyncio.to_thread(identify, checkpoint, self._fingerprints)
         deployment = self._deployment(server, reference.devices or server.devices)
-        module = importlib.import_module("crucible_worker.backends.managed.model")
+        module = importlib.import_module("crucible_worker.backends.managed.deployment")
         return module.ManagedModel(deployment, target)
 
     async def aclose(self) -> None:

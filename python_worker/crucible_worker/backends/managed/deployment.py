@@ -1,5 +1,7 @@
 """The replicas of one managed server: started, loaded with one checkpoint after another, watched, and restarted.
 
+A model is one such checkpoint at the server, as evaluations see it.
+
 Requests go to them through the balancer of OpenAI-compatible servers. A replica that dies is ejected at once.
 It returns when its new process has the same weights as the others.
 """
@@ -10,30 +12,38 @@ import asyncio
 import collections
 import contextlib
 import contextvars
+import hashlib
+import json
 import re
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 
 from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition
 from crucible_bridge.reasons import Reason
-from crucible_worker.backends.local.fingerprint import Fingerprints
-from crucible_worker.backends.managed.claims import Claims, InUse
-from crucible_worker.backends.managed.control import NoReply
-from crucible_worker.backends.managed.programs import PROGRAMS, SERVED_NAME, NotLoaded, refuse_report
-from crucible_worker.backends.managed.replica import Replica
+from crucible_worker.backends.local.checkpoint import Fingerprints
+from crucible_worker.backends.managed.arbitration import Claims, InUse, ServerLock
+from crucible_worker.backends.managed.replica import PROGRAMS, SERVED_NAME, NoReply, NotLoaded, Replica, refuse_report
 from crucible_worker.backends.managed.settings import PLACEHOLDERS, ManagedServer
 from crucible_worker.backends.managed.target import Target, identify
-from crucible_worker.backends.managed.turns import ServerLock
-from crucible_worker.backends.openai.connection import closed
+from crucible_worker.backends.openai.connection import ServerConnection, closed
 from crucible_worker.backends.openai.fleet import Fleet
+from crucible_worker.backends.openai.model import RemoteModel
+from crucible_worker.backends.openai.scoring import (
+    LogprobsOfProbe,
+    measure,
+    refuse_change,
+    refuse_difference,
+    told_of_distance,
+)
 from crucible_worker.backends.openai.servers import OpenAIServer
-from crucible_worker.backends.openai.weights import LogprobsOfProbe, measure, refuse_difference, told_of_distance
+from crucible_worker.util.fingerprints import is_full, map_digests
 
-__all__ = ["Deployment"]
+__all__ = ["Deployment", "ManagedModel"]
+
 
 FIRST_WAIT_SECONDS = 1.0
 LONGEST_WAIT_SECONDS = 60.0
@@ -484,3 +494,85 @@ def _names(text: str, option: str) -> bool:
 
 def _filled(text: str, values: Mapping[str, str]) -> str:
     return _PLACEHOLDER.sub(lambda found: values[found[1]], text)
+
+
+# A checkpoint at a managed server, as evaluations see it: a remote model that is served by its content.
+
+T = TypeVar("T")
+
+
+class ModelHandle:
+    """The connection to a deployment for one checkpoint: each request is sent while that is served."""
+
+    def __init__(self, deployment: Deployment, target: Target) -> None:
+        self.server = deployment.endpoint
+        self.dialects = deployment.fleet.dialects
+        self.owner = ""  # the settings name its program
+        self._deployment = deployment
+        self._target = target
+
+    async def reach(self, model: str) -> None:
+        """Have the checkpoint served; raises as `Deployment.serving`."""
+        async with self._deployment.serving(self._target):
+            return
+
+    async def connections(self, *, serving: bool = True) -> Mapping[str, ServerConnection]:
+        """The connections to the replicas."""
+        return await self._deployment.fleet.connections(serving=serving)
+
+    async def each(self, call: Callable[[ServerConnection], Awaitable[T]]) -> tuple[T, ...]:
+        """What a call returns for each replica; see `Fleet.each`."""
+        async with self._deployment.serving(self._target):
+            return await self._deployment.fleet.each(call)
+
+    async def look(self, path: str) -> tuple[bytes, str]:
+        """What a replica returns at a path; see `Fleet.look`."""
+        async with self._deployment.serving(self._target):
+            return await self._deployment.fleet.look(path)
+
+    async def ask(self, path: str, body: dict[str, object], model: str, *, tokens: int) -> dict[str, Any]:
+        """Send a request to a replica; see `Fleet.ask`."""
+        async with self._deployment.serving(self._target):
+            return await self._deployment.fleet.ask(path, body, model, tokens=tokens)
+
+
+class ManagedModel(RemoteModel):
+    """A checkpoint at a managed server."""
+
+    def __init__(self, deployment: Deployment, target: Target) -> None:
+        self._deployment = deployment
+        self._target = target
+        super().__init__(ModelHandle(deployment, target), deployment.program.name_of(target.adapter_name))
+        self._changes = 0
+
+    def _identity(self, asked: str) -> str:
+        """Digests of its server's program, of the checkpoint's content, and of how text is sent."""
+        return self._of_content(self._target.whole.fingerprint, asked)
+
+    def _of_content(self, content: str, asked: str) -> str:
+        def digest(of_content: str) -> str:
+            identity = ("managed", self._deployment.server.program, of_content, asked)
+            return hashlib.sha256(json.dumps(identity).encode()).hexdigest()
+
+        return map_digests(content, digest)
+
+    async def full_fingerprint(self) -> str:
+        """The same with a digest of every byte, if the files can still be read; this may take minutes."""
+        content = self._target.whole.fingerprint
+        if not is_full(content) and (full := await self._deployment.full_fingerprint(self._target)) is not None:
+            content = f"{content},{full}"
+        return self._of_content(content, self.renderer)
+
+    async def record_weights(self) -> None:
+        """Check that the server has the checkpoint, by its report and by the log-probabilities of a fixed prompt."""
+        self._changes = await self._deployment.begin(self._target)
+
+    async def confirm_weights(self) -> None:
+        """Check the same again.
+
+        Raises:
+            FailedPrecondition: the server had something else meanwhile (MODEL_CHANGED).
+            BridgeError: no replica answers.
+        """
+        what = await self._deployment.confirm(self._target, self._changes)
+        refuse_change(self._server.name, self._target.checkpoint.directory.name, what)

@@ -20,9 +20,8 @@ import time
 from pathlib import Path
 from typing import NoReturn
 
-from crucible_worker.children.entry import begin
-from crucible_worker.children.lifetime import adopt, die_with, outlive
-from crucible_worker.util.private_files import open_private
+from crucible_worker.children.lifetime import adopt, begin, die_with, outlive
+from crucible_worker.util.files import open_private
 
 __all__ = ["GRACE_SECONDS"]
 

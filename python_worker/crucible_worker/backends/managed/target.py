@@ -11,8 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from crucible_worker.backends.local.checkpoint import Checkpoint
-from crucible_worker.backends.local.fingerprint import CheckpointIdentity, Fingerprints
+from crucible_worker.backends.local.checkpoint import Checkpoint, CheckpointIdentity, Fingerprints
 from crucible_worker.backends.local.paths import model_files
 
 __all__ = ["Target", "identify"]

@@ -13,23 +13,107 @@ import asyncio
 import contextlib
 import json
 import logging
+import os
 import socket
 import ssl
 import zlib
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import aiohttp
 import yarl
-from aiohttp.abc import AbstractResolver, ResolveResult
+from aiohttp.abc import AbstractResolver, AbstractStreamWriter, ResolveResult
 
 from crucible_bridge.errors import BridgeError
 from crucible_worker.backends.openai import failures
-from crucible_worker.backends.openai.authorities import tls_context
 from crucible_worker.backends.openai.failures import FailedRequest, Silence
-from crucible_worker.backends.openai.long_body import PART_BYTES, LongBody
 from crucible_worker.backends.openai.servers import OpenAIServer
 
-__all__ = ["Client"]
+__all__ = ["PART_BYTES", "Client", "LongBody", "tls_context"]
+
+# Certificate authorities for servers: those of this machine, or those of a file.
+
+_USUAL_FILES = (
+    "/etc/ssl/cert.pem",
+    "/etc/pki/ca-trust/extracted/pem/tls-ca-bundle.pem",
+    "/etc/pki/tls/cert.pem",
+    "/etc/ssl/certs/ca-certificates.crt",
+    "/etc/ssl/ca-bundle.pem",
+)
+"""Where distributions store them, if this Python's OpenSSL was built with another path."""
+
+
+def tls_context(ca_file: Path | None) -> ssl.SSLContext:
+    """The TLS context for a server; reads files, imports nothing.
+
+    Args:
+        ca_file: certificates, PEM; those of this machine if None. SSL_CERT_FILE and SSL_CERT_DIR are ignored.
+    """
+    if ca_file is not None:
+        context = ssl.create_default_context(cafile=str(ca_file))
+    else:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        _load_usual(context)
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def _load_usual(context: ssl.SSLContext) -> None:
+    # set_default_verify_paths() would read the environment.
+    paths = ssl.get_default_verify_paths()
+    file = paths.openssl_cafile if os.path.isfile(paths.openssl_cafile) else None
+    folder = paths.openssl_capath if os.path.isdir(paths.openssl_capath) else None
+    if file is None:
+        file = next(filter(os.path.isfile, _USUAL_FILES), None)
+    if file is not None or folder is not None:
+        context.load_verify_locations(file, folder)
+
+
+# A long request, sent in parts: the library alone would wait for ever for a server that stops reading.
+
+PART_BYTES = 64 * 1024
+"""Bytes of a part, which a socket accepts at once; the server has its stall time to read each part."""
+
+
+class LongBody(aiohttp.Payload):
+    """A JSON body that is sent in parts.
+
+    Args:
+        content: the body.
+        stall_seconds: how long a server may take to read a part.
+    """
+
+    _value: bytes
+
+    def __init__(self, content: bytes, stall_seconds: float) -> None:
+        super().__init__(content, content_type="application/json")
+        self._stall_seconds = stall_seconds
+
+    @property
+    def size(self) -> int:
+        """Bytes in all."""
+        return len(self._value)
+
+    @property
+    def autoclose(self) -> bool:
+        """True: there is nothing to close."""
+        return True
+
+    def decode(self, encoding: str = "utf-8", errors: str = "strict") -> str:
+        """The body as text."""
+        return self._value.decode(encoding, errors)
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        """Send the body.
+
+        Raises:
+            TimeoutError: the server did not read a part in time.
+        """
+        whole = memoryview(self._value)
+        for start in range(0, len(whole), PART_BYTES):
+            async with asyncio.timeout(self._stall_seconds):
+                await writer.write(whole[start : start + PART_BYTES])
+
 
 _KEEP_SECONDS = 30.0
 """Seconds that an idle connection stays open: less than at most servers, so that they close few during a request."""

@@ -11,26 +11,150 @@ import collections
 import contextlib
 import dataclasses
 import json
+import socket
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Hashable, Mapping, Sequence
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 import structlog
 
-from crucible_bridge.errors import BackendError, BridgeError
+from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Replica, ReplicaState
 from crucible_worker.backends.balancer import Balancer, NoReplicaLeft
-from crucible_worker.backends.openai.addresses import Resolve, addresses_of, resolve
-from crucible_worker.backends.openai.agreement import Shown, difference, refuse_difference, shown_of
 from crucible_worker.backends.openai.answers import only_choice
-from crucible_worker.backends.openai.connection import DECISIVE, ServerConnection, closed
-from crucible_worker.backends.openai.dialects import Dialects
+from crucible_worker.backends.openai.bodies import Dialects
+from crucible_worker.backends.openai.connection import DECISIVE, ServerConnection, closed, listed_of
+from crucible_worker.backends.openai.documents import InvalidAnswer, parse
 from crucible_worker.backends.openai.failures import FailedRequest, Silence, of_connection
-from crucible_worker.backends.openai.served import listed_of
 from crucible_worker.backends.openai.servers import OpenAIServer
 
-__all__ = ["FRESH_SECONDS", "MAX_MODELS", "PROBE_SECONDS", "REST_SECONDS", "Fleet"]
+__all__ = [
+    "FRESH_SECONDS",
+    "MAX_MODELS",
+    "PROBE_SECONDS",
+    "RESOLVE_SECONDS",
+    "REST_SECONDS",
+    "Fleet",
+    "Resolve",
+    "Shown",
+    "addresses_of",
+    "difference",
+    "refuse_difference",
+    "resolve",
+    "shown_of",
+]
+
+# The addresses of a server's name: each one is a replica, as those of a headless Service of Kubernetes are.
+
+RESOLVE_SECONDS = 10.0
+"""How long the resolution of a name may take."""
+
+Resolve = Callable[[str, int], Awaitable[tuple[str, ...]]]
+"""Returns the addresses of a name, for a port. OSError: there is none."""
+
+_PORTS = {"http": 80, "https": 443}
+
+
+async def resolve(host: str, port: int) -> tuple[str, ...]:
+    """The addresses that the system knows of a name, in the same order each time.
+
+    Raises:
+        OSError: it knows none in time.
+    """
+    async with asyncio.timeout(RESOLVE_SECONDS):
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return tuple(sorted({str(address[0]) for *_, address in found}))
+
+
+async def addresses_of(url: str, resolver: Resolve) -> tuple[str, ...]:
+    """The addresses of a base URL's name.
+
+    Raises:
+        OSError: there is none.
+    """
+    parts = urlsplit(url)
+    return await resolver(parts.hostname or "", parts.port or _PORTS[parts.scheme])
+
+
+# Whether replicas of a server serve the same model, as far as their lists of models show it.
+#
+#     {"data": [{"id": "m", "owned_by": "vllm", "root": "/models/m", "max_model_len": 4096}]}
+#
+# No server shows its weights. What it shows tells a wrong checkpoint, another program, or a shorter context.
+
+_FIELDS = ("owned_by", "root", "parent", "max_model_len", "meta")
+"""Fields of a model that are the same at each replica; `created` and `permission` differ with every start."""
+
+_MAX_CHARS = 80
+"""Most characters of a value in an error."""
+
+Shown = Mapping[str, Any]
+"""What a list of models shows of one model, by field; empty if it has no such model."""
+
+
+def shown_of(content: bytes, model: str) -> Shown | None:
+    """What a list of models shows of a model; None if it is no list, or an empty one.
+
+    Args:
+        content: of the answer.
+        model: its name.
+    """
+    try:
+        listed = parse(content, 0).get("data")
+    except InvalidAnswer:
+        return None
+    if not isinstance(listed, list) or not listed:
+        return None
+    for entry in listed:
+        if isinstance(entry, dict) and entry.get("id") == model:
+            return {"id": model, **{field: entry[field] for field in _FIELDS if field in entry}}
+    return {}
+
+
+def difference(one: Shown | None, other: Shown | None) -> str:
+    """The first field that two replicas show differently; empty if there is none, or one of them shows nothing."""
+    if one is None or other is None:
+        return ""
+    return next((field for field in ("id", *_FIELDS) if one.get(field) != other.get(field)), "")
+
+
+def refuse_difference(shown: Mapping[str, Shown | None], server: str, model: str) -> Shown | None:
+    """Refuse replicas that do not show the same.
+
+    Args:
+        shown: by the number of the replica.
+        server: name of the server.
+        model: name of the model.
+
+    Returns:
+        What they show; None if none of them shows anything.
+
+    Raises:
+        FailedPrecondition: two of them differ (REPLICAS_DIFFER).
+    """
+    telling = [(name, told) for name, told in shown.items() if told is not None]
+    if not telling:
+        return None
+    (first, one), *others = telling
+    for name, other in others:
+        if field := difference(one, other):
+            raise FailedPrecondition(
+                f"the replicas of server {server!r} do not serve the same model {model!r}: "
+                f"{_told(first, one, field)}, {_told(name, other, field)}; "
+                "start all of them with the same model and options",
+                reason=Reason.REPLICAS_DIFFER,
+            )
+    return one
+
+
+def _told(name: str, shown: Shown, field: str) -> str:
+    if field == "id":
+        return f"replica {name} {'has it' if shown else 'does not list it'}"
+    value = json.dumps(shown.get(field), ensure_ascii=False)
+    return f"{field} is {value if len(value) <= _MAX_CHARS else value[: _MAX_CHARS - 1] + '…'} at replica {name}"
+
 
 PROBE_SECONDS = 10.0
 """How long a replica may take to list its models, when an evaluation starts and when it is probed."""

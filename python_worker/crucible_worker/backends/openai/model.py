@@ -18,21 +18,28 @@ from crucible_worker.backends.base import Model
 from crucible_worker.backends.distributions import Measured, Wanted
 from crucible_worker.backends.metering import Meter
 from crucible_worker.backends.openai.answers import chat_answer, completion_answer, refuse_other_prompt, report_usage
-from crucible_worker.backends.openai.bodies import chat_body, completion_body, sampling_defaults, seeded
-from crucible_worker.backends.openai.connection import ServerConnection
-from crucible_worker.backends.openai.dialects import Dialects
+from crucible_worker.backends.openai.bodies import Dialects, chat_body, completion_body, sampling_defaults, seeded
+from crucible_worker.backends.openai.connection import (
+    PROBE_PARAMS,
+    PROBE_TEXT,
+    PROGRAMS,
+    REFUSALS,
+    ProbeForm,
+    ServerConnection,
+    ServerFacts,
+)
 from crucible_worker.backends.openai.documents import apart
 from crucible_worker.backends.openai.failures import final
-from crucible_worker.backends.openai.scoring import BYTES_TO_READ, Scorer
-from crucible_worker.backends.openai.served import PROBE_PARAMS, PROBE_TEXT, PROGRAMS, REFUSALS, ProbeForm, ServerFacts
-from crucible_worker.backends.openai.servers import AUTO, CHAT_TEMPLATE, RAW, OpenAIServer
-from crucible_worker.backends.openai.weights import (
+from crucible_worker.backends.openai.scoring import (
+    BYTES_TO_READ,
     LogprobsOfProbe,
+    Scorer,
     measure_all,
     refuse_change,
     refuse_difference,
     told_of_distance,
 )
+from crucible_worker.backends.openai.servers import AUTO, CHAT_TEMPLATE, RAW, OpenAIServer
 
 __all__ = ["Reachable", "RemoteModel"]
 

@@ -11,10 +11,10 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from crucible_worker.backends.openai.apart import REASONING_KEYS, as_texts
+from crucible_worker.backends.openai.answers import REASONING_KEYS, as_texts
 from crucible_worker.backends.openai.documents import InvalidAnswer, parse
 from crucible_worker.backends.openai.failures import garbage
-from crucible_worker.children.once import Unanswered, answer_once, ask_once, bare_environment
+from crucible_worker.children.process import Unanswered, answer_once, ask_once, bare_environment
 
 __all__ = ["READ_SECONDS", "read_apart"]
 

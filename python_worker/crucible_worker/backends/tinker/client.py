@@ -1,4 +1,4 @@
-"""The tinker library, which is imported only here and in `failures`: by a thread, as that takes a while.
+"""The tinker library and its errors as ours: it is imported only here, by a thread, as that takes a while.
 
 Its plain methods are used, which return futures; their variants with the suffix `_async` are deprecated. It has one
 connection pool and one session per service, in a separate thread. Its telemetry and its logs are off: our errors have
@@ -20,19 +20,96 @@ import numpy as np
 os.environ["TINKER_TELEMETRY"] = "0"
 os.environ.pop("TINKER_LOG", None)
 
+import re
+
 import tinker
 from tinker.lib.retry_handler import RetryConfig
+from tinker.types import RequestErrorCategory
 from tinker.types.topk_logprobs import TopkLogprobs
 
-from crucible_bridge.errors import BackendError, FailedPrecondition
+from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition, InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import SamplingParams
 from crucible_worker.backends.distributions import NO_TOKEN, Measured, Wanted, ordered
-from crucible_worker.backends.openai.failures import garbage
+from crucible_worker.backends.openai.failures import (
+    MAX_REPEATED_CHARS,
+    FailedRequest,
+    Silence,
+    final,
+    garbage,
+    of_connection,
+    of_status,
+)
 from crucible_worker.backends.tinker.services import TinkerService
 from crucible_worker.backends.tinker.tokenizer import TokenizerName
 
-__all__ = ["Columns", "Sampled", "Sampler", "Service", "Trainer"]
+__all__ = ["Columns", "Sampled", "Sampler", "Service", "Trainer", "of_error", "told"]
+
+# Maps an error of the tinker library to one of our errors, with the time of a retry.
+#
+# The library itself has retried for minutes before it raises a retryable error. A part of its text is repeated in ours,
+# without the key; its text about a refused key is not.
+
+_KEYS = re.compile(r"\b(?:tml-|eyJ)[\w.~+/=-]*")
+"""Recognizes keys, and the tokens that the library exchanges them for, by their beginning."""
+
+_TOO_LONG = re.compile(r"context.?(length|window|size)|prompt is too long|too many tokens|max(imum)? context", re.I)
+
+
+def of_error(error: BaseException, service: str, model: str, key: str) -> BridgeError:
+    """Our error for one of the library.
+
+    Args:
+        error: of the library.
+        service: name of the service.
+        model: its name there.
+        key: must not appear in the error.
+    """
+    # A refusal during the fetch of an answer arrives as the cause of a ValueError.
+    cause = error.__cause__
+    if isinstance(error, ValueError) and isinstance(cause, tinker.APIError):
+        error = cause
+    where = f"Tinker service {service!r}"
+    if isinstance(error, tinker.APIStatusError):
+        response = error.response
+        asked = FailedRequest(server=service, model=model, path=response.request.url.path, key=key)
+        body = _KEYS.sub("[key]", response.text).encode("utf-8", "replace")
+        return of_status(asked, response.status_code, response.headers, body)
+    if isinstance(error, tinker.APITimeoutError):
+        return BackendError(f"{where} sent nothing in time", reason=Reason.BACKEND_TIMEOUT)
+    if isinstance(error, tinker.APIConnectionError):
+        asked = FailedRequest(server=service, model=model, path="")
+        return of_connection(asked, Silence.UNREACHABLE, type(error).__name__, stall_seconds=0.0)
+    if isinstance(error, tinker.RequestFailedError):
+        return _of_request(error, where, key)
+    if isinstance(error, tinker.APIResponseValidationError):
+        return garbage(service, "it does not follow its API")
+    if isinstance(error, tinker.TinkerError):  # about its key: missing, expired, or of another kind
+        return FailedPrecondition(
+            f"{where} needs another kind of key: {told(str(error), key)}", reason=Reason.BACKEND_KEY
+        )
+    if isinstance(error, ValueError):
+        return garbage(service, told(str(error), key))
+    return BackendError(
+        f"{where} failed: {type(error).__name__}: {told(str(error), key)}", reason=Reason.BACKEND_FAILED
+    )
+
+
+def told(text: str, key: str) -> str:
+    """A foreign text, safe to repeat: on one line, not too long, without keys."""
+    words = " ".join(_KEYS.sub("[key]", text.replace(key, "[key]")).encode("utf-8", "replace").decode().split())
+    return words if len(words) <= MAX_REPEATED_CHARS else words[: MAX_REPEATED_CHARS - 1] + "…"
+
+
+def _of_request(error: tinker.RequestFailedError, where: str, key: str) -> BridgeError:
+    """Our error for a request that was accepted and failed later."""
+    words = told(error.message, key)
+    if error.category is not RequestErrorCategory.User:
+        return BackendError(f"{where} failed: {words}", reason=Reason.BACKEND_FAILED)
+    if _TOO_LONG.search(words):
+        return InvalidField("prompt", f"is longer than {where} takes: {words}", reason=Reason.PROMPT_TOO_LONG)
+    return final(f"{where} refuses this: {words}", Reason.BACKEND_REFUSED)
+
 
 # It logs the answers of a service, which may contain prompts; its HTTP library logs every request.
 logging.getLogger("tinker").setLevel(logging.CRITICAL)

@@ -7,28 +7,94 @@ import contextlib
 import importlib
 import importlib.util
 import os
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition, Unavailable
 from crucible_bridge.reasons import Reason
 from crucible_worker.backends.tinker.services import TinkerService
-from crucible_worker.backends.tinker.shared import Shared, in_thread
-from crucible_worker.util.background import retrieve_error
+from crucible_worker.util.tasks import retrieve_error
 
 if TYPE_CHECKING:
     from crucible_worker.backends.tinker.client import Service
 
-__all__ = ["CLOSE_SECONDS", "CONNECT_SECONDS", "TinkerSession", "missing"]
+__all__ = ["CLOSE_SECONDS", "CONNECT_SECONDS", "Shared", "TinkerSession", "in_thread", "missing"]
+
+_T = TypeVar("_T")
+
+# Objects that are made once for all callers, and blocking functions that make them.
+
+
+class Shared(Generic[_T]):
+    """An object that is made when it is first needed; if that fails, the next caller tries again.
+
+    Args:
+        make: makes it. It continues when the waiting callers are cancelled, as others may come.
+    """
+
+    def __init__(self, make: Callable[[], Awaitable[_T]]) -> None:
+        self._make = make
+        self._making: asyncio.Future[_T] | None = None
+
+    @property
+    def made(self) -> _T | None:
+        """The object if it is made already, else None."""
+        making = self._making
+        if making is None or not making.done() or making.cancelled() or making.exception() is not None:
+            return None
+        return making.result()
+
+    async def get(self) -> _T:
+        """The object, made if necessary."""
+        if self._making is None:
+            self._making = asyncio.ensure_future(self._make())
+            self._making.add_done_callback(self._finished)
+        return await asyncio.shield(self._making)
+
+    def drop(self) -> None:
+        """Forget it, so that the next caller makes a new one; stops one that is being made."""
+        making, self._making = self._making, None
+        if making is not None:
+            making.cancel()
+
+    def _finished(self, making: asyncio.Future[_T]) -> None:
+        # Retrieving the exception also keeps asyncio from logging it.
+        if (making.cancelled() or making.exception() is not None) and self._making is making:
+            self._making = None
+
+
+def in_thread(function: Callable[[], _T], *, leftover: Callable[[_T], object] = lambda _: None) -> asyncio.Future[_T]:
+    """Call a function that may block for minutes, in a daemon thread, which does not delay the end of the process.
+
+    Args:
+        function: what to call.
+        leftover: called with the result if no caller waits for it any longer.
+    """
+    outcome: Future[_T] = Future()
+
+    def run() -> None:
+        try:
+            result = function()
+        except BaseException as error:
+            if outcome.set_running_or_notify_cancel():
+                outcome.set_exception(error)
+        else:
+            if outcome.set_running_or_notify_cancel():
+                outcome.set_result(result)
+            else:
+                leftover(result)
+
+    threading.Thread(target=run, name="tinker", daemon=True).start()
+    return asyncio.wrap_future(outcome)
+
 
 CONNECT_SECONDS = 60.0
 """Seconds until a session must be made; the library would try for five minutes."""
 
 CLOSE_SECONDS = 0.5
 """Seconds to finish a session; after that, the service ends it for lack of its heartbeat."""
-
-_T = TypeVar("_T")
 
 
 def missing() -> str:
@@ -80,7 +146,7 @@ class TinkerSession:
             cancel: whether the call is cancelled when its caller is; otherwise it is left running.
 
         Raises:
-            BridgeError: there is no answer; see `failures`.
+            BridgeError: there is no answer; see `client.of_error`.
         """
         async with self._turns:
             waiting = self._started(begin, model)
@@ -166,5 +232,5 @@ class TinkerSession:
     def _failure(self, error: Exception, model: str) -> BridgeError:
         if isinstance(error, BridgeError):
             return error
-        failures = importlib.import_module("crucible_worker.backends.tinker.failures")  # imports the library
+        failures = importlib.import_module("crucible_worker.backends.tinker.client")  # imports the library
         return failures.of_error(error, self.service.name, model, self._key)

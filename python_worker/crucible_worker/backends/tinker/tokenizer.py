@@ -15,9 +15,8 @@ from crucible_bridge.errors import BridgeError, FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ChatMessage, ParsedResponse, RawResponse
 from crucible_worker.backends.base import Rendered, Tokenizer
-from crucible_worker.backends.local.lone_tokenizers import LoneTokenizers
 from crucible_worker.backends.local.process import HostProcess
-from crucible_worker.backends.local.tokenizer import HostedTokenizer
+from crucible_worker.backends.local.tokenizer import HostedTokenizer, LoneTokenizers
 from crucible_worker.util.limits import WorkerLimits
 
 __all__ = ["CODE_PREFIXES", "ServedTokenizer", "TextHost", "TokenizerName", "Tokenizers"]

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types.row_datums import LOSS_FN_INPUTS, MODEL_INPUT, datum_columns
-from crucible_worker.datasets.tables.loading import FIELD
+from crucible_worker.datasets.row_process import FILE_FIELD
 
 __all__ = ["parquet_rows"]
 
@@ -42,7 +42,7 @@ def parquet_rows(path: str, columns: Mapping[str, str]) -> Iterator[dict[str, An
         names = file.schema_arrow.names
         twice = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
         if twice is not None:
-            raise InvalidField(FIELD, f"has the column {twice[:60]!r} twice", reason=Reason.MALFORMED_FILE)
+            raise InvalidField(FILE_FIELD, f"has the column {twice[:60]!r} twice", reason=Reason.MALFORMED_FILE)
         wanted = {column if column in names else column.partition(".")[0] for column in columns.values()}
         chosen = [field.name for field in file.schema_arrow if field.name in wanted or _is_plain(field.type)]
         labels = _labels(file.schema_arrow.metadata or {})
@@ -55,7 +55,7 @@ def parquet_rows(path: str, columns: Mapping[str, str]) -> Iterator[dict[str, An
         raise MemoryError from error
     except (pa.ArrowException, ValueError, OverflowError) as error:  # also text that is not UTF-8, or a far date
         problem = f"is no readable Parquet file: {str(error).partition(chr(10))[0][:200]}"
-        raise InvalidField(FIELD, problem, reason=Reason.MALFORMED_FILE) from error
+        raise InvalidField(FILE_FIELD, problem, reason=Reason.MALFORMED_FILE) from error
 
 
 def _is_plain(kind: pa.DataType) -> bool:

@@ -16,11 +16,9 @@ from typing import Any, BinaryIO
 
 from crucible_bridge.errors import InvalidField, PermissionDenied
 from crucible_bridge.reasons import Reason
-from crucible_worker.children.bounds import limit
-from crucible_worker.datasets.jsonl import MAX_LINE_BYTES, MalformedLine, object_of_pairs
-from crucible_worker.datasets.row_process import Fault, answer
-from crucible_worker.datasets.tables.loading import FIELD
-from crucible_worker.datasets.text_files import text_file
+from crucible_worker.children.lifetime import limit
+from crucible_worker.datasets.jsonl import MAX_LINE_BYTES, MalformedLine, object_of_pairs, text_file
+from crucible_worker.datasets.row_process import FILE_FIELD, Fault, answer
 from crucible_worker.util.error_reporter import shortage
 
 __all__ = ["MAX_MEMORY_BYTES", "main", "plain", "rows"]
@@ -57,7 +55,7 @@ def csv_rows(path: str, columns: Mapping[str, str]) -> Iterator[dict[str, Any] |
         OSError: it cannot be read.
     """
     csv.field_size_limit(MAX_LINE_BYTES)
-    with open(path, "rb") as opened, text_file(opened, FIELD) as file:
+    with open(path, "rb") as opened, text_file(opened, FILE_FIELD) as file:
         records = _records(file, _separator(file.peek(), path))
         names = _header(next(records, None))
         cells = _Cells(columns)
@@ -80,7 +78,7 @@ def _separator(head: bytes, path: str) -> str:
     found = [separator for separator in ",;\t" if separator.encode() in first]
     if len(found) > 1 and found[0] != ",":
         problem = "has semicolons and tabs in its first row: put the names of its columns in double quotes"
-        raise InvalidField(FIELD, problem, reason=Reason.MALFORMED_FILE)
+        raise InvalidField(FILE_FIELD, problem, reason=Reason.MALFORMED_FILE)
     return found[0] if found else ","
 
 
@@ -97,7 +95,7 @@ def _records(file: BinaryIO, separator: str) -> Iterator[list[str] | Fault]:
             return
         except _TooLong:
             problem = f"has a row of more than {MAX_LINE_BYTES:,} bytes, row {number - 1}: is a quote left open?"
-            raise InvalidField(FIELD, problem, reason=Reason.MALFORMED_FILE) from None
+            raise InvalidField(FILE_FIELD, problem, reason=Reason.MALFORMED_FILE) from None
         except UnicodeDecodeError as error:
             yield Fault(f"is not UTF-8, at byte {error.start + 1} of line {lines.number}")
         except csv.Error as error:
@@ -110,17 +108,17 @@ def _records(file: BinaryIO, separator: str) -> Iterator[list[str] | Fault]:
 def _header(record: list[str] | Fault | None) -> list[str]:
     """The names of the columns. A column without a name, such as an index, is left out."""
     if record is None:
-        raise InvalidField(FIELD, "holds no sample", reason=Reason.EMPTY_DATASET)
+        raise InvalidField(FILE_FIELD, "holds no sample", reason=Reason.EMPTY_DATASET)
     if isinstance(record, Fault):
-        raise InvalidField(FIELD, f"has a first row that {record}", reason=Reason.MALFORMED_FILE)
+        raise InvalidField(FILE_FIELD, f"has a first row that {record}", reason=Reason.MALFORMED_FILE)
     if len(record) > MAX_COLUMNS:
         problem = f"has {len(record):,} columns, at most {MAX_COLUMNS:,} are accepted"
-        raise InvalidField(FIELD, problem, reason=Reason.MALFORMED_FILE)
+        raise InvalidField(FILE_FIELD, problem, reason=Reason.MALFORMED_FILE)
     record = [name.strip() for name in record]
     seen: set[str] = set()
     for name in record:
         if name and name in seen:
-            raise InvalidField(FIELD, f"has the column {name[:60]!r} twice", reason=Reason.MALFORMED_FILE)
+            raise InvalidField(FILE_FIELD, f"has the column {name[:60]!r} twice", reason=Reason.MALFORMED_FILE)
         seen.add(name)
     return record
 
@@ -195,7 +193,9 @@ def plain(value: object) -> object:
     """Dates, decimals and the like as text; bytes have no useful text form."""
     if isinstance(value, datetime.date | datetime.time | datetime.timedelta | decimal.Decimal | uuid.UUID):
         return str(value)
-    raise InvalidField(f"{FIELD}.columns", f"names a column of type {type(value).__name__}, which has no text form")
+    raise InvalidField(
+        f"{FILE_FIELD}.columns", f"names a column of type {type(value).__name__}, which has no text form"
+    )
 
 
 def rows(request: dict[str, Any]) -> Iterator[dict[str, Any] | Fault]:
@@ -220,13 +220,15 @@ def rows(request: dict[str, Any]) -> Iterator[dict[str, Any] | Fault]:
             raise _malformed(f"is no readable Parquet file: {error}") from error
         if (lacking := shortage(error)) is not None:
             raise lacking from error
-        raise PermissionDenied(f"cannot be read: {error.strerror}", reason=Reason.UNREADABLE, field=FIELD) from error
+        raise PermissionDenied(
+            f"cannot be read: {error.strerror}", reason=Reason.UNREADABLE, field=FILE_FIELD
+        ) from error
     except MemoryError as error:
         raise _malformed(f"takes more than {MAX_MEMORY_BYTES:,} bytes of memory to be read") from error
 
 
 def _malformed(problem: str) -> InvalidField:
-    return InvalidField(FIELD, problem[:300], reason=Reason.MALFORMED_FILE)
+    return InvalidField(FILE_FIELD, problem[:300], reason=Reason.MALFORMED_FILE)
 
 
 if __name__ == "__main__":

@@ -16,8 +16,8 @@ from crucible_worker.declared_options import Handed, options_of
 from crucible_worker.evaluators.answering import REMOVE_THINKING, Thinking
 from crucible_worker.evaluators.base import CallerPart, PartKind
 from crucible_worker.evaluators.environments import entry_points
-from crucible_worker.evaluators.environments.described import Environments
 from crucible_worker.evaluators.environments.group import MAX_GROUP_SIZE, VIABLE_SHARE, FailurePolicy, Strategy
+from crucible_worker.evaluators.environments.processes import Environments
 from crucible_worker.evaluators.graded import DEFAULT_GRADER, Graded, GraderName
 from crucible_worker.grading import registry as graders
 from crucible_worker.grading.base import AsksJudge, Grader

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound, PermissionDenied
 from crucible_bridge.reasons import Reason
-from crucible_worker.util.below_roots import LeadsOut, find_below
+from crucible_worker.util.files import LeadsOut, find_below
 
 __all__ = [
     "MAX_NAME_CHARS",

@@ -7,11 +7,14 @@ has a separate process, which queries the worker for every answer.
 from __future__ import annotations
 
 import asyncio
+import collections
 import contextlib
 import dataclasses
 import functools
+import hashlib
 import json
-from collections.abc import AsyncIterator, Iterable, Mapping
+import re
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -21,15 +24,20 @@ from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, problem_of, shorten
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
+    ChatMessage,
+    Conversation,
     Metrics,
     ModelRef,
+    Problem,
     Sample,
     SampleResult,
     SamplingParams,
+    Verdict,
 )
 from crucible_worker.backends.base import ANSWERING, Model
+from crucible_worker.backends.metering import known_sum
 from crucible_worker.declared_options import Handed
-from crucible_worker.evaluators.answering import KEEP_THINKING, REMOVE_THINKING
+from crucible_worker.evaluators.answering import KEEP_THINKING, REMOVE_THINKING, TRUNCATED_REASONING
 from crucible_worker.evaluators.base import NAMED, Bound, Outcome, SampleContext, model_path
 from crucible_worker.evaluators.declared import BaseEvaluator
 from crucible_worker.evaluators.inspect.allowed import (
@@ -39,14 +47,299 @@ from crucible_worker.evaluators.inspect.allowed import (
     nothing_allowed,
     parse_task,
 )
-from crucible_worker.evaluators.inspect.answers import MODEL, TaskResponder
-from crucible_worker.evaluators.inspect.found import not_run, outcome_of, task_metrics
-from crucible_worker.evaluators.inspect.logs import LogKeeper
+from crucible_worker.evaluators.inspect.files import LogKeeper
 from crucible_worker.evaluators.inspect.process import run_in_process
 from crucible_worker.grading.judge.grader import DEFAULT_JUDGE_TOKENS, JudgeRenderer, JudgeTokens, judge_of
-from crucible_worker.rendering import RendererName
+from crucible_worker.rendering import Finished, RendererName, answer_of, ask
 
-__all__ = ["MAX_CHOICES", "MAX_CONNECTIONS", "MAX_EPOCHS", "MAX_LIMIT", "MAX_SEED", "Inspect"]
+__all__ = [
+    "COUNTS",
+    "MAX_CHOICES",
+    "MAX_CONNECTIONS",
+    "MAX_EPOCHS",
+    "MAX_LIMIT",
+    "MAX_METRICS",
+    "MAX_SEED",
+    "MODEL",
+    "Inspect",
+    "TaskResponder",
+    "not_run",
+    "outcome_of",
+    "task_metrics",
+]
+
+# The worker's side of a task's questions: each becomes a call of a model, and its result the task's answer.
+
+MODEL = "model"
+"""A task's name for the evaluated model."""
+
+_SURROGATES = re.compile("[\ud800-\udfff]")
+_SEEDS = 1 << 63
+"""Seeds that models take, from 0; those of Inspect may be negative."""
+
+
+class TaskResponder:
+    """Answers the questions of one task.
+
+    Args:
+        models: the models, by the task's names for them.
+        renderers: the renderer of each, by the same names.
+        seed: of the task's sample.
+        keep_thinking: whether reasoning stays in the text of an answer; otherwise it is returned separately.
+    """
+
+    def __init__(
+        self, models: Mapping[str, Model], renderers: Mapping[str, str], *, seed: int, keep_thinking: bool
+    ) -> None:
+        self._models, self._renderers, self._seed, self._keep_thinking = models, renderers, seed, keep_thinking
+        self._asked: collections.Counter[bytes] = collections.Counter()
+        self.output_tokens: int | None = 0
+        """Tokens generated so far by all models together."""
+        self.unfinished = 0
+        """Answers of the evaluated model that end within their reasoning."""
+        self.stop_reason = ""
+        """"length" if an answer was truncated, else that of the first one; empty without an answer, or if its server
+        reports none."""
+        self.first_problem: Problem | None = None
+        """The problem of the first question without an answer."""
+
+    async def answer(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        """The answer to a question: `choices`, or an `error` that names its reason."""
+        try:
+            choices = await self._sampled(question)
+        except BridgeError as error:
+            problem = problem_of(error)
+            if self.first_problem is None:
+                self.first_problem = problem
+            return {"error": f"{problem.reason}: {problem.message}"}
+        which = question["which"]
+        if which == MODEL:
+            self.unfinished += sum(choice.unfinished for choice in choices)
+        return {"choices": [self._choice(choice, self._renderers[which]) for choice in choices]}
+
+    async def _sampled(self, question: Mapping[str, Any]) -> list[Finished]:
+        which, count = question["which"], question["sampling"]["count"]
+        messages = tuple(ChatMessage(role, content) for role, content in question["messages"])
+        # A single user message becomes text, because a model without a chat template accepts that.
+        plain = len(messages) == 1 and messages[0].role == "user"
+        asked = await ask(
+            self._models[which],
+            messages[0].content if plain else Conversation(messages),
+            self._params(question),
+            count,
+            renderer=self._renderers[which],
+        )
+        if len(asked.answers) != count:
+            message = f"was asked for {count} answers and gave {len(asked.answers)}"
+            raise BackendError(message, reason=Reason.BACKEND_ANSWER, retryable=False)
+        return list(asked.answers)
+
+    def _params(self, question: Mapping[str, Any]) -> SamplingParams:
+        given = question["sampling"]
+        temperature = float(given["temperature"])
+        seed = None if given["seed"] is None else given["seed"] % _SEEDS
+        return SamplingParams(
+            max_tokens=given["max_tokens"],
+            temperature=temperature,
+            top_p=1.0 if given["top_p"] is None else float(given["top_p"]),
+            top_k=given["top_k"],
+            stop=tuple(given["stop"]),
+            # A seed of the task is used, as with every provider of Inspect.
+            seed=self._drawn(question) if seed is None and temperature > 0 else seed,
+        )
+
+    def _drawn(self, question: Mapping[str, Any]) -> int:
+        """A seed from the question and how often it was asked before: epochs differ, and another run repeats it."""
+        text = json.dumps([self._seed, question["which"], question["messages"], question["sampling"]])
+        digest = hashlib.sha256(text.encode()).digest()
+        self._asked[digest] += 1
+        drawn = hashlib.sha256(digest + self._asked[digest].to_bytes(8, "big")).digest()
+        return int.from_bytes(drawn[:8], "big") >> 1
+
+    def _choice(self, found: Finished, renderer: str) -> dict[str, Any]:
+        choice = found.sequence
+        cut = choice.stop_reason == "length"
+        self.stop_reason = "length" if cut else self.stop_reason or choice.stop_reason
+        self.output_tokens = known_sum((self.output_tokens, choice.output_tokens))
+        reasoning, said = ("", found.whole) if self._keep_thinking else (choice.reasoning, found.answer)
+        text = answer_of(_SURROGATES.sub("\ufffd", said), renderer)
+        reasoning = _SURROGATES.sub("\ufffd", reasoning)
+        told = {"text": text, "cut": cut, "ended": choice.stop_reason, "tokens": choice.output_tokens}
+        return {**told, "reasoning": reasoning} if reasoning else told
+
+
+# The findings of a task as the result of a sample, and the metrics of all tasks.
+
+COUNTS = ("samples", "errored_samples", "truncated_samples")
+"""The counts of each task, by the names of their keys."""
+MAX_METRICS = 1_000
+"""Metrics of one task, all scorers together."""
+
+_UNDEFINED = "undefined"
+"""The suffix of a measurement that says that its metric has no value."""
+_MAX_PART_BYTES = 200
+
+
+def outcome_of(
+    label: str,
+    message: Mapping[str, Any],
+    answers: TaskResponder,
+    *,
+    stopped: Problem | None = None,
+    log: Mapping[str, str] | None = None,
+) -> Outcome:
+    """The result of a sample whose task has ended.
+
+    Args:
+        label: the task's name.
+        message: the last message of its process.
+        answers: the answers that it received.
+        stopped: why it was stopped, if it was; scores up to then are kept, under an ERROR.
+        log: entries about its log.
+    """
+    log = log or {}
+    if message["op"] == "failed":
+        if stopped is not None:
+            return not_run(label, stopped, log)
+        return not_run(label, _failed(message["message"]), log)
+    measurements: dict[str, float] = {key: float(message[key.partition("_")[0]]) for key in COUNTS}
+    if (count := _count(message["scores"])) > MAX_METRICS:
+        text = f"the task has {count:,} metrics, at most {MAX_METRICS:,} are recorded"
+        problem = Problem(reason=Reason.TOO_MANY_METRICS, message=text)
+        return Outcome(verdict=Verdict.ERROR, method=label, problem=problem, measurements=measurements)
+    named = _named(message["scores"])
+    for key, (_, value) in named.items():
+        measurements[key if value is not None else f"{key}/{_UNDEFINED}"] = 1.0 if value is None else value
+    if answers.unfinished:
+        measurements[TRUNCATED_REASONING] = float(answers.unfinished)
+    headline = next((key for key, (place, _) in named.items() if place == message["headline"]), "")
+    score = named[headline][1] if headline else None
+    failure = message.get("failure", "")
+    problem = stopped or (_failed(failure) if failure else _problem(message, headline, score, answers))
+    output = {"samples": message["records"], "left_out": message["records_left_out"], **log}
+    return Outcome(
+        verdict=_verdict(problem),
+        score=score if problem is None else None,
+        output=json.dumps({**output, "failure": failure} if failure else output),
+        extracted=headline,
+        method=label,
+        stop_reason=answers.stop_reason,
+        output_tokens=answers.output_tokens,
+        problem=problem,
+        measurements=measurements,
+    )
+
+
+def not_run(label: str, problem: Problem, log: Mapping[str, str] | None = None) -> Outcome:
+    """The result of a sample whose task did not finish, with entries about its log."""
+    return Outcome(verdict=Verdict.ERROR, method=label, problem=problem, output=json.dumps(dict(log)) if log else "")
+
+
+def task_metrics(results: Iterable[SampleResult]) -> Metrics:
+    """Metrics of all tasks, each after the name of its task.
+
+    If two samples are one task, the sample's id follows it, in brackets. A task that ended before it had a name has
+    only the sample's id. Ids that would be equal as parts of a key are numbered.
+    """
+    found = [(result.method or _part(result.sample_id), result) for result in results]
+    names = collections.Counter(label for label, _ in found)
+    values: dict[str, float] = {}
+    undefined: dict[str, str] = {}
+    keys = _Keys()
+    for label, result in found:
+        task = keys.unused(label if names[label] == 1 else f"{label}[{_part(result.sample_id)}]")
+        for name in COUNTS:
+            if name not in result.measurements:
+                undefined[f"{task}/{name}"] = _why_not_run(result)
+        for name, value in result.measurements.items():
+            if name == TRUNCATED_REASONING:
+                continue  # a count of the evaluator's result, no metric
+            if name.count("/") == 2:
+                key = f"{task}/{name.removesuffix(f'/{_UNDEFINED}')}"
+                undefined[key] = "is not finite, or no sample has such a score"
+            else:
+                values[f"{task}/{name}"] = value
+    return Metrics.of(values, undefined)
+
+
+def _count(scores: Sequence[Mapping[str, Any]]) -> int:
+    """Metrics of all scorers, with the counts of samples without a score."""
+    return sum(len(score["metrics"]) + bool(score["unscored"]) for score in scores)
+
+
+def _named(scores: Sequence[Mapping[str, Any]]) -> dict[str, tuple[list[Any], float | None]]:
+    """Every metric by its key, with its place in the log, and its value if it has one."""
+    keys = _Keys()
+    views = collections.Counter(score["scorer"] for score in scores)
+    named: dict[str, tuple[list[Any], float | None]] = {}
+    for score in scores:
+        scorer = _part(score["scorer"])
+        if views[score["scorer"]] > 1:
+            # One scorer may occur several times: with several reducers of epochs, or with none.
+            scorer = f"{scorer}[{_part(score['reducer'] or 'all')}]"
+        for metric, value in score["metrics"].items():
+            place = [score["scorer"], score["reducer"], metric]
+            named[keys.unused(f"{scorer}/{_part(metric)}")] = (place, value)
+        if score["unscored"]:
+            key = keys.unused(f"{scorer}/unscored_samples")
+            named[key] = ([score["scorer"], score["reducer"], None], float(score["unscored"]))
+    return named
+
+
+class _Keys:
+    """Unique keys; one that is taken gets a number after it, the first free one."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+        self._next: dict[str, int] = {}
+
+    def unused(self, key: str) -> str:
+        """The key, or a free one made from it."""
+        free = key
+        if key in self._taken:
+            number = self._next.get(key, 2)
+            while (free := f"{key}#{number}") in self._taken:
+                number += 1
+            self._next[key] = number + 1
+        self._taken.add(free)
+        return free
+
+
+def _part(text: str) -> str:
+    """A name as a part of a key, without slashes, which would split it."""
+    return shorten(text.replace("/", "."), _MAX_PART_BYTES) or "unnamed"
+
+
+def _problem(message: Mapping[str, Any], headline: str, score: float | None, answers: TaskResponder) -> Problem | None:
+    if message["errored"] and message["errored"] >= message["samples"]:
+        text = f"every sample of the task failed, the first with: {message['first_error']}"
+        first = answers.first_problem
+        return Problem(
+            reason=Reason.INSPECT_SAMPLES_FAILED if first is None else first.reason,
+            message=shorten(text, MAX_PROBLEM_BYTES),
+            retryable=first is not None and first.retryable,
+        )
+    if score is not None:
+        return None
+    text = f"{headline} has no finite value" if headline else "the task has no scorer"
+    return Problem(reason=Reason.UNDECIDED, message=text)
+
+
+def _failed(message: str) -> Problem:
+    return Problem(reason=Reason.INSPECT_FAILED, message=shorten(message, MAX_PROBLEM_BYTES))
+
+
+def _verdict(problem: Problem | None) -> Verdict:
+    if problem is None:
+        return Verdict.MEASURED
+    return Verdict.UNDECIDED if problem.reason == Reason.UNDECIDED else Verdict.ERROR
+
+
+def _why_not_run(result: SampleResult) -> str:
+    if result.problem is None:
+        return "the task did not finish"
+    return f"the task did not finish: {result.problem.reason}"
+
 
 MAX_CONNECTIONS = 1_024
 """Questions of one task that are open at once."""

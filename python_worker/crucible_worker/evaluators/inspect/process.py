@@ -15,12 +15,10 @@ from typing import Any
 
 from crucible_bridge.errors import BackendError
 from crucible_bridge.reasons import Reason
-from crucible_worker.children.channel import Channel
 from crucible_worker.children.frames import TooLong
-from crucible_worker.children.process import Process, ending_of
-from crucible_worker.evaluators.inspect.folders import hold, remove_abandoned
+from crucible_worker.children.process import Channel, Process, ending_of, passed_variables
+from crucible_worker.evaluators.inspect.files import hold, remove_abandoned
 from crucible_worker.evaluators.inspect.frames import MAX_FRAME_BYTES, pack, unpack
-from crucible_worker.evaluators.variables import passed_variables
 
 __all__ = ["MAX_QUESTIONS", "run_in_process"]
 

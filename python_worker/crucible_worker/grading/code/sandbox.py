@@ -23,7 +23,7 @@ import structlog
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField, Unavailable
 from crucible_bridge.reasons import Reason
-from crucible_worker.children.channel import Channel as Frames
+from crucible_worker.children.process import Channel as Frames
 from crucible_worker.children.process import Process
 from crucible_worker.grading.code.images import CodeImage
 from crucible_worker.grading.code.inside.wire import MAX_ORDER_BYTES, READY, SCRATCH, pack

@@ -18,9 +18,8 @@ import structlog
 from crucible_bridge.errors import BridgeError, InternalError, Unavailable
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Grade, GradeItem, MathPolicy
-from crucible_worker.children.channel import Channel, Questions
 from crucible_worker.children.messages import error_from_map, pack, unpack
-from crucible_worker.children.process import Process, ending_of
+from crucible_worker.children.process import Channel, Process, Questions, ending_of
 from crucible_worker.grading.fanout.address import ray_variables
 from crucible_worker.grading.fanout.chunk import ChunkOrder, Item, Kind, Rules, grades_of, release, sent
 from crucible_worker.grading.pool import TaskSet, grading_closed

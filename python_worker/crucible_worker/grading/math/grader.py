@@ -26,7 +26,7 @@ from crucible_worker.grading.math import literal
 from crucible_worker.grading.math.judging import Judgement, Question, give_up, judge, prove, search, whole_of
 from crucible_worker.grading.pool import CLOCK_FACTOR, MAX_DEATHS, SLOW_SECONDS, GradingPool
 from crucible_worker.util.error_reporter import logged, with_id
-from crucible_worker.util.turns import SharedLock
+from crucible_worker.util.tasks import SharedLock
 
 __all__ = ["MAX_TARGETS", "POLICY_VERSION", "Labelled", "MathGrader", "MathOptions", "graded_alone"]
 

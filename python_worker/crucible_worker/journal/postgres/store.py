@@ -13,7 +13,7 @@ import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, LiteralString
+from typing import Any, LiteralString, cast
 
 import psycopg
 import structlog
@@ -22,7 +22,6 @@ from psycopg.conninfo import conninfo_to_dict
 
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
-from crucible_worker.journal.commit_notifier import CommitNotifier
 from crucible_worker.journal.postgres.connections import (
     LEASE,
     LOCK_WAIT,
@@ -31,21 +30,20 @@ from crucible_worker.journal.postgres.connections import (
     SCHEMA_NAME,
     SETTINGS,
     PostgresReader,
+    SqlTranslator,
     WriterStatements,
     connect,
     is_lost,
     parameters,
 )
-from crucible_worker.journal.postgres.dialect import SqlTranslator
 from crucible_worker.journal.queries import Head, JournalDamaged, Reads, head
-from crucible_worker.journal.store import Submit
-from crucible_worker.journal.transaction import Transaction
+from crucible_worker.journal.store import CommitNotifier, Submit, Transaction, without_password
 from crucible_worker.journal.unavailable import OwnershipLost
-from crucible_worker.journal.urls import without_password
-from crucible_worker.util.background import Background
-from crucible_worker.util.private_files import make_private_folder
+from crucible_worker.util.files import make_private_folder
+from crucible_worker.util.tasks import Background
 
-__all__ = ["MIGRATE_WAIT", "PostgresStore", "newest_version", "prepare", "refuse_unfit", "refuse_unreadable"]
+__all__ = ["MIGRATE_WAIT", "PostgresStore", "look", "newest_version", "prepare", "refuse_unfit", "refuse_unreadable"]
+
 
 # The session of a worker in a PostgreSQL journal: what it owns, it owns as long as its session lives.
 #
@@ -665,3 +663,41 @@ def _migrations() -> dict[int, str]:
         if (name := _NAME.fullmatch(file.name)) is not None:
             found[int(name[1])] = file.read_text(encoding="utf-8")
     return found
+
+
+# A look at a database that a worker would use; it changes nothing.
+
+
+def look(url: str, waiting_text: Callable[[Reads, bool], str]) -> str:
+    """What is there, in a few words.
+
+    Args:
+        url: of the database.
+        waiting_text: names interrupted evaluations that wait for a call, of a journal with or without their table.
+
+    Raises:
+        FailedPrecondition: a worker could not use it.
+    """
+    refuse_unreadable(url)
+    try:
+        with connect(url) as connection:
+            refuse_unfit(connection)
+            server = f"PostgreSQL {connection.info.server_version // 10000}"
+            if connection.execute("SELECT to_regclass(%s)", (f"{SCHEMA_NAME}.migrations",)).fetchone() == (None,):
+                if connection.execute("SELECT has_database_privilege(current_database(), 'CREATE')").fetchone() != (
+                    True,
+                ):
+                    raise FailedPrecondition("the user may not create a schema there", reason=Reason.JOURNAL_UNUSABLE)
+                return f"{server}, none yet"
+            (version,) = connection.execute("SELECT coalesce(max(version), 0) FROM migrations").fetchone() or (0,)
+            if version > newest_version():
+                raise FailedPrecondition(
+                    f"the journal is of version {version}, this worker writes {newest_version()}",
+                    reason=Reason.JOURNAL_VERSION,
+                )
+            (count,) = connection.execute("SELECT count(*) FROM evaluations").fetchone() or (0,)
+            (table,) = connection.execute("SELECT to_regclass('resumptions')").fetchone() or (None,)
+            waiting = waiting_text(cast("Reads", connection), table is not None)
+    except psycopg.Error as error:
+        raise FailedPrecondition(str(error).strip(), reason=Reason.JOURNAL_UNUSABLE) from error
+    return f"{server}, evaluations: {count:,}{waiting and f'; {waiting}'}"

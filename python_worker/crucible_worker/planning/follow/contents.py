@@ -25,7 +25,7 @@ from crucible_worker.backends.local.paths import (
     PICKLED_SUFFIXES,
     RELEVANT_SUFFIXES,
 )
-from crucible_worker.util.managed_refs import ManagedRef, as_managed
+from crucible_worker.util.model_refs import ManagedRef, as_managed
 
 __all__ = [
     "MAX_VALUE_CHARS",

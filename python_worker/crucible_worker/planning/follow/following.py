@@ -45,7 +45,7 @@ from crucible_worker.planning.follow_records import (
     checkpoint_skipped,
 )
 from crucible_worker.planning.plans import TOUCH_SECONDS, EvaluationPlans
-from crucible_worker.util.private_files import FILE_MODE, make_private_folder
+from crucible_worker.util.files import FILE_MODE, make_private_folder
 
 __all__ = ["MAX_COPY_BYTES", "POLL_SECONDS", "Following"]
 

@@ -19,15 +19,15 @@ from crucible_bridge.types import (
 )
 from crucible_worker.journal import JournalUnavailable, OwnershipLost
 from crucible_worker.journal.follows import FollowRow
-from crucible_worker.journal.log_once import LogOnce
+from crucible_worker.journal.unavailable import LogOnce
 from crucible_worker.planning.follow.checkpoints import InvalidNaming, Naming
 from crucible_worker.planning.follow.contents import takes_adapter
 from crucible_worker.planning.follow.following import Following
 from crucible_worker.planning.follow.names import directory_below, is_below
 from crucible_worker.planning.follow_records import FollowRecords
 from crucible_worker.planning.plans import EvaluationPlans
-from crucible_worker.util.background import Background
-from crucible_worker.util.held_paths import HOLD_FOLDER
+from crucible_worker.util.model_refs import HOLD_FOLDER
+from crucible_worker.util.tasks import Background
 
 __all__ = ["TAKE_SECONDS", "Follows"]
 

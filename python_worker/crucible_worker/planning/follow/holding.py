@@ -22,7 +22,7 @@ from typing import BinaryIO, Literal
 
 from crucible_worker.planning.follow.checkpoints import FollowedCheckpoint, Naming
 from crucible_worker.planning.follow.contents import FileSignature, FolderContents, Incomplete, examine
-from crucible_worker.util.private_files import make_private_folder, open_private
+from crucible_worker.util.files import make_private_folder, open_private
 
 __all__ = ["GivenUp", "Held", "Vanished", "changed", "hold", "left", "recovered", "release"]
 

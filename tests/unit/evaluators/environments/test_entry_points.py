@@ -10,8 +10,8 @@ import pytest
 from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.types import EvaluatorSpec, SamplingParams
 from crucible_worker.evaluators import registry
-from crucible_worker.evaluators.environments import described, entry_points
-from crucible_worker.evaluators.parts import EvaluatorParts
+from crucible_worker.evaluators.environments import entry_points, processes
+from crucible_worker.evaluators.registry import EvaluatorParts
 from tests import distributions
 from tests.distributions import (
     ENVIRONMENT_PACKAGE,
@@ -131,7 +131,7 @@ def test_one_that_is_none_is_refused(install: Install, source: str, told: str) -
 @pytest.mark.parametrize("before", ["", "import os; os.closerange(3, 100); "])
 def test_an_import_that_does_not_end_is_ended(install: Install, monkeypatch: pytest.MonkeyPatch, before: str) -> None:
     """With its process, also where that has closed all that it could say something by."""
-    monkeypatch.setattr(described, "LOAD_SECONDS", 3.0)
+    monkeypatch.setattr(processes, "DESCRIBE_SECONDS", 3.0)
     install(f"{before}import time; time.sleep(600)")
 
     with pytest.raises(FailedPrecondition, match="its import did not end within 3 s"):

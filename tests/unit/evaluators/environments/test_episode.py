@@ -11,7 +11,7 @@ from crucible_bridge.errors import BridgeError, FailedPrecondition
 from crucible_bridge.types import ChatMessage, Conversation, ModelInput, SampledSequence, SamplingParams
 from crucible_worker.evaluators.environments.episode import MAX_METRICS, MAX_NAME_CHARS, play, seed_of
 from crucible_worker.evaluators.environments.threaded_loop import ForeignFailure
-from crucible_worker.metrics.trajectory_checks import BUILT_IN_KEYS
+from crucible_worker.metrics.trajectory import BUILT_IN_KEYS
 from crucible_worker.testing import ScriptedModel
 from tests.tables import rows
 from tests.unit.evaluators.environments.playing import Scripted, asker, here, step

@@ -7,8 +7,8 @@ import re
 import pytest
 
 from crucible_bridge.types import RubricCriterion, RubricItem, SamplingParams
-from crucible_worker.evaluators.judging import judgement
-from crucible_worker.evaluators.judging import question as comparison_question
+from crucible_worker.evaluators.comparison import judgement
+from crucible_worker.evaluators.comparison import question as comparison_question
 from crucible_worker.grading.judge import texts as fences
 from crucible_worker.grading.judge.rubric import Judge, Rubric, question, scores_of
 from crucible_worker.grading.judge.texts import Fence, digest_mark

@@ -10,10 +10,9 @@ import sys
 import threading
 from typing import Any
 
-from crucible_worker.backends.local.bounds import HostBounds
-from crucible_worker.backends.local.host.replies import Replies
-from crucible_worker.children.entry import begin
+from crucible_worker.backends.local.protocol import HostBounds, Replies
 from crucible_worker.children.frames import receive
+from crucible_worker.children.lifetime import begin
 from crucible_worker.children.messages import unpack
 from crucible_worker.util.limits import WorkerLimits
 
@@ -29,15 +28,13 @@ def main() -> None:
     # Imported only now: these take seconds.
     from transformers.utils import logging as transformers_logging
 
-    from crucible_worker.backends.local.host import checking, text_child
     from crucible_worker.backends.local.host.engine import TorchEngine
-    from crucible_worker.backends.local.host.fork_server import HostForkServer, import_architecture
+    from crucible_worker.backends.local.host.loading import load_texts
+    from crucible_worker.backends.local.host.text_processes import HostForkServer, import_architecture, serve
 
     transformers_logging.disable_progress_bar()
     # Forked before the first thread starts.
-    fork_server = HostForkServer(
-        functools.partial(text_child.serve, bounds=bounds, load=checking.load), import_architecture
-    )
+    fork_server = HostForkServer(functools.partial(serve, bounds=bounds, load=load_texts), import_architecture)
     engine = TorchEngine(arguments.device, bounds, fork_server, Replies(end).send)
     threading.Thread(target=_exit_when_it_ends, args=(engine.run,), name="compute", daemon=True).start()
     while (body := receive(end)) is not None:

@@ -18,14 +18,11 @@ import torch
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition, InternalError
 from crucible_bridge.reasons import Reason
-from crucible_worker.backends.local.bounds import HostBounds
-from crucible_worker.backends.local.host.fork_server import ForkServerEnded, HostForkServer
-from crucible_worker.backends.local.host.loading import LoadedModel, load, resolve_device
-from crucible_worker.backends.local.host.refusals import refusing
+from crucible_worker.backends.local.host.loading import LoadedModel, load, refusing, resolve_device
 from crucible_worker.backends.local.host.scheduler import Answer, Scheduler, is_out_of_memory, to_backend_error
-from crucible_worker.backends.local.host.sizes import read_config
-from crucible_worker.backends.local.host.text_engine import TextEngine
-from crucible_worker.backends.local.host.text_process import TextProcess
+from crucible_worker.backends.local.host.text_processes import ForkServerEnded, HostForkServer, TextEngine, TextProcess
+from crucible_worker.backends.local.host.weight_checks import read_config
+from crucible_worker.backends.local.protocol import HostBounds
 
 __all__ = ["MAX_OPEN_MODELS", "TorchEngine"]
 

@@ -14,13 +14,17 @@ import torch
 from crucible_bridge.errors import BackendError, BridgeError
 from crucible_bridge.reasons import Reason
 from crucible_worker.backends.local.arrays import tokens_from_bytes
-from crucible_worker.backends.local.host.batch import Batch
-from crucible_worker.backends.local.host.distributions import TokenDistributions
 from crucible_worker.backends.local.host.loading import LoadedModel
-from crucible_worker.backends.local.host.replicas import WORTH_A_THREAD, Measured, Replicas
-from crucible_worker.backends.local.host.rows import Request, TokenRow, make_rows
-from crucible_worker.backends.local.host.sampling import choose
-from crucible_worker.backends.local.host.scoring import Part, continuations, sequences
+from crucible_worker.backends.local.host.sampling import Batch, Request, TokenRow, choose, make_rows
+from crucible_worker.backends.local.host.scoring import (
+    WORTH_A_THREAD,
+    Measured,
+    Part,
+    Replicas,
+    TokenDistributions,
+    continuations,
+    sequences,
+)
 
 __all__ = [
     "MAX_BATCH_TOKENS",

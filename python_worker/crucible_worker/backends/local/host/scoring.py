@@ -1,4 +1,4 @@
-"""Log-probabilities of given tokens, or the likeliest tokens in their place; related sequences share a pass.
+"""Log-probabilities of given tokens, and the likeliest tokens in their place; related sequences share a pass.
 
 The windows of one text are related, and so are the continuations of one prompt, which is then read once: every attempt
 at an evaluation requests them together. Sequences of different requests never share a pass. The number of rows of a
@@ -8,8 +8,13 @@ interruption, and the other requests of that time are not known.
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import functools
+import logging
+import os
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -18,10 +23,25 @@ from transformers import DynamicCache
 
 from crucible_bridge.errors import BackendError
 from crucible_bridge.reasons import Reason
-from crucible_worker.backends.local.arrays import floats_to_bytes, tokens_to_bytes
+from crucible_worker.backends.distributions import NO_TOKEN
+from crucible_worker.backends.local.arrays import floats_to_bytes, tokens_from_bytes, tokens_to_bytes
 from crucible_worker.backends.local.host.loading import LoadedModel
 
-__all__ = ["MAX_CACHED_TOKENS", "POSITIONS_AT_ONCE", "Part", "continuations", "logits_of", "measure", "sequences"]
+__all__ = [
+    "MAX_CACHED_TOKENS",
+    "POSITIONS_AT_ONCE",
+    "WORTH_A_THREAD",
+    "Measured",
+    "Part",
+    "Replicas",
+    "TokenDistributions",
+    "continuations",
+    "likeliest",
+    "logits_of",
+    "measure",
+    "sequences",
+]
+
 
 POSITIONS_AT_ONCE = 512
 """Positions for which distributions are computed at a time: 512 with a vocabulary of 150,000 take 0.6 GB in float64. A
@@ -220,3 +240,161 @@ def _padded(given: Sequence[np.ndarray], width: int) -> np.ndarray:
     for row, sequence in zip(filled, given, strict=True):
         row[: sequence.size] = sequence
     return filled
+
+
+# The likeliest tokens in place of each token of a sequence, and given ones, beside the sequence's own.
+#
+# Each sequence is measured by a pass of its own, as above without related ones: the answer is the same in
+# every call.
+
+
+@dataclasses.dataclass(frozen=True, slots=True, eq=False)
+class TokenDistributions:
+    """What one pass measures after the last tokens of a sequence."""
+
+    tokens: np.ndarray
+    """Shape (n,), int64: the tokens that are read."""
+    own: np.ndarray
+    """Shape (rows,), int64: the tokens that follow the last ones that are read."""
+    top_k: int
+    """Number of the likeliest tokens in place of each; may be 0."""
+    targets: np.ndarray
+    """Shape (rows, m), int64: further tokens in place of each; `NO_TOKEN` is none."""
+
+    @classmethod
+    def of(cls, message: dict[str, Any]) -> TokenDistributions:
+        """As the worker requests them."""
+        own = tokens_from_bytes(message["own"])
+        targets = tokens_from_bytes(message["targets"]).reshape(own.size, -1)
+        return cls(tokens_from_bytes(message["tokens"]), own, message["top_k"], targets)
+
+    @property
+    def sizes(self) -> tuple[int]:
+        """Number of measured tokens."""
+        return (self.own.size,)
+
+    @property
+    def positions(self) -> int:
+        """Number of tokens that are read."""
+        return self.tokens.size
+
+    def measured(self, loaded: LoadedModel) -> list[dict[str, Any]]:
+        """Compute them by one pass.
+
+        Returns:
+            One map: `logprobs`, shape (rows,), `targets`, shape (rows, m), and `top_logprobs`, shape (rows, k), nats,
+            float64, of logits normalized in float64; `top_tokens`, int64, by falling log-probability and then by id.
+
+        Raises:
+            BackendError: logits are no distribution (LOGITS_NOT_FINITE).
+        """
+        rows = self.own.size
+        logits = logits_of(loaded, self.tokens[None], keep=rows)[0, -rows:]
+        wanted = torch.tensor(np.column_stack([self.own, self.targets]), device=logits.device)
+        values: list[np.ndarray] = []
+        tokens: list[np.ndarray] = []
+        tops: list[np.ndarray] = []
+        for start in range(0, rows, POSITIONS_AT_ONCE):
+            part = slice(start, start + POSITIONS_AT_ONCE)
+            distribution = logits[part].double()
+            normalizer = distribution.logsumexp(1, keepdim=True)
+            if not normalizer.isfinite().all():
+                raise BackendError(
+                    "the model's logits are not finite", reason=Reason.LOGITS_NOT_FINITE, retryable=False
+                )
+            values.append((distribution.gather(1, wanted[part].clamp(min=0)) - normalizer).cpu().numpy())
+            if self.top_k:
+                # Logits beyond the vocabulary are padding.
+                best, found = likeliest(distribution[:, : loaded.vocabulary], self.top_k)
+                tokens.append(found.cpu().numpy())
+                tops.append((best - normalizer).cpu().numpy())
+        columns = np.concatenate(values)
+        columns[:, 1:][self.targets == NO_TOKEN] = np.nan
+        return [
+            {
+                "logprobs": floats_to_bytes(columns[:, 0]),
+                "targets": floats_to_bytes(columns[:, 1:]),
+                "top_tokens": tokens_to_bytes(np.concatenate(tokens)) if tokens else b"",
+                "top_logprobs": floats_to_bytes(np.concatenate(tops)) if tops else b"",
+            }
+        ]
+
+
+def likeliest(logits: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The greatest logits of each row, and their tokens, in falling order; among equal ones the lowest ids come first.
+
+    Args:
+        logits: shape (rows, vocabulary), without NaN.
+        count: number of tokens; as many as there are, if there are fewer.
+    """
+    count = min(count, logits.shape[1])
+    least = logits.topk(count).values[:, -1:]
+    # topk takes any of several equal logits, and types of few bits have many: the lowest ids are taken here.
+    above, equal = logits > least, logits == least
+    free = count - above.sum(1, keepdim=True)
+    taken = above | (equal & (equal.cumsum(1) <= free))
+    tokens = taken.nonzero()[:, 1].reshape(-1, count)
+    values, order = logits.gather(1, tokens).sort(dim=1, descending=True, stable=True)
+    return values, tokens.gather(1, order)
+
+
+# Concurrent passes of a small model: one pass uses one thread, so several cores compute several passes.
+#
+# Each thread has a copy of the model, as models need not be thread-safe: some store tables for the longest sequence so
+# far. A copy is made when it is first needed; it has 10 million parameters at most.
+
+WORTH_A_THREAD = 256
+"""Positions from which passes are computed concurrently: a shorter one is over before a second thread runs."""
+_MOST = 4
+"""Most threads that measure."""
+
+_log = logging.getLogger(__name__)
+
+Measured = Sequence[Any] | Exception
+"""The results of a part's rows, or the error."""
+
+
+class Replicas:
+    """Measures parts of one model. Everything is called from one thread."""
+
+    def __init__(self, loaded: LoadedModel) -> None:
+        self._loaded = loaded
+        self._copies: list[LoadedModel] = []
+        self.width = min(_MOST, len(os.sched_getaffinity(0))) if loaded.single_threaded else 1
+        """Number of concurrent passes."""
+
+    def measure(self, parts: Sequence[Part | TokenDistributions]) -> list[Measured]:
+        """Measure parts, at most `width` of them, each by a separate pass."""
+        first, *others = parts
+        copies = self._have(len(others)) if others else []
+        running = [self._threads.submit(_in_thread, *each) for each in zip(copies, others)]
+        own = [_measured(self._loaded, part) for part in (first, *others[len(copies) :])]
+        return [own[0], *(future.result() for future in running), *own[1:]]
+
+    def _have(self, count: int) -> list[LoadedModel]:
+        """Up to `count` copies of the model; fewer if it cannot be copied, which is not tried again."""
+        try:
+            while len(self._copies) < count:
+                copied = copy.deepcopy(self._loaded.model)
+                self._copies.append(dataclasses.replace(self._loaded, model=copied))
+        except Exception:  # a custom model may raise any error here
+            _log.warning("a model cannot be copied: its passes are computed one after the other", exc_info=True)
+            self.width = 1 + len(self._copies)
+        return self._copies[:count]
+
+    @functools.cached_property
+    def _threads(self) -> ThreadPoolExecutor:
+        # Started when first needed. A second thread for a pass would cost more than it saves, as for the model itself.
+        return ThreadPoolExecutor(self.width - 1, "measuring", torch.set_num_threads, (1,))
+
+
+@torch.inference_mode()
+def _in_thread(loaded: LoadedModel, part: Part | TokenDistributions) -> Measured:
+    return _measured(loaded, part)
+
+
+def _measured(loaded: LoadedModel, part: Part | TokenDistributions) -> Measured:
+    try:
+        return part.measured(loaded)
+    except Exception as error:  # any error is an answer; the host continues
+        return error

@@ -16,10 +16,10 @@ from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundErro
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition, NotFound, Unavailable
 from crucible_bridge.reasons import Reason
-from crucible_worker.backends.local.hub.cache import FIELD
+from crucible_worker.backends.local.hub.models import FIELD
 from crucible_worker.backends.local.paths import PICKLED_SUFFIXES, RELEVANT_SUFFIXES
 from crucible_worker.children.messages import error_to_map
-from crucible_worker.children.once import answer_once
+from crucible_worker.children.process import answer_once
 from crucible_worker.util.hub_requests import SILENT_SECONDS, bound_silence, is_of_network
 
 __all__ = ["main"]

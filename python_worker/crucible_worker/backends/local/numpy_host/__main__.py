@@ -9,11 +9,10 @@ import threading
 from crucible_worker.util.loading import loading
 
 with loading():
-    from crucible_worker.backends.local.bounds import HostBounds
-    from crucible_worker.backends.local.host.replies import Replies
     from crucible_worker.backends.local.numpy_host.engine import NumpyEngine
-    from crucible_worker.children.entry import begin
+    from crucible_worker.backends.local.protocol import HostBounds, Replies
     from crucible_worker.children.frames import receive
+    from crucible_worker.children.lifetime import begin
     from crucible_worker.children.messages import unpack
     from crucible_worker.util.limits import WorkerLimits
 

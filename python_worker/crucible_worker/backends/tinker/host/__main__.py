@@ -8,10 +8,9 @@ import logging
 import os
 import sys
 
-from crucible_worker.backends.local.bounds import HostBounds
-from crucible_worker.backends.local.host.replies import Replies
-from crucible_worker.children.entry import begin
+from crucible_worker.backends.local.protocol import HostBounds, Replies
 from crucible_worker.children.frames import receive
+from crucible_worker.children.lifetime import begin
 from crucible_worker.children.messages import unpack
 
 
@@ -23,16 +22,14 @@ def main() -> None:
     bounds: HostBounds = arguments.bounds
     logging.basicConfig(stream=sys.stderr, format="text host: %(levelname)s %(name)s: %(message)s")
     # Imported only now: these take seconds.
-    from crucible_worker.backends.local.host import text_child
-    from crucible_worker.backends.local.host.fork_server import HostForkServer
-    from crucible_worker.backends.local.host.text_engine import TextEngine
+    from crucible_worker.backends.local.host.text_processes import HostForkServer, TextEngine, serve
     from crucible_worker.backends.tinker.host import tokenizers
     from crucible_worker.rendering import tinker_cookbook
 
     # It imports torch, which maps more memory than a child may use: the children share it.
     tinker_cookbook.preload()
     # Forked before the first thread starts.
-    fork_server = HostForkServer(functools.partial(text_child.serve, bounds=bounds, load=tokenizers.load))
+    fork_server = HostForkServer(functools.partial(serve, bounds=bounds, load=tokenizers.load))
     engine = TextEngine(bounds, fork_server, Replies(end).send)
     while (body := receive(end)) is not None:
         engine.submit(unpack(body))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import argparse
 
-from crucible_worker.children.entry import begin
+from crucible_worker.children.lifetime import begin
 
 
 def main() -> None:
@@ -18,12 +18,12 @@ def main() -> None:
     parser.add_argument("environment", help="name of the environment")
     arguments, end = begin("crucible_worker.evaluators.environments.host", __doc__, parser)
     # Imported only now: if the worker dies meanwhile, no process remains.
-    from crucible_worker.evaluators.environments.host import child, fork_server
+    from crucible_worker.evaluators.environments.host import child
 
     if arguments.what == "describe":
-        fork_server.describe(end, arguments.environment)
+        child.describe(end, arguments.environment)
     elif arguments.what == "keep":
-        fork_server.keep(end, arguments.environment)
+        child.keep(end, arguments.environment)
     else:
         child.play_by_name(end, arguments.environment)
 

@@ -1,20 +1,27 @@
-"""A process that makes groups of rollouts, one at a time; it requests the model's answers from the worker."""
+"""A process that makes groups of rollouts, one at a time, and the fork server that it comes from.
+
+It requests the model's answers from the worker.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
+import gc
 import os
 import socket
+import subprocess
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from crucible_bridge.errors import BridgeError, InvalidField
 from crucible_bridge.reasons import Reason
-from crucible_worker.children.channel import Channel, Questions
+from crucible_worker.children.fork_server import ForkServer, refuse
 from crucible_worker.children.frames import TooLong
+from crucible_worker.children.lifetime import lower_priority, outlive, set_oom_score
 from crucible_worker.children.messages import error_from_map, error_to_map
+from crucible_worker.children.process import Channel, Questions
 from crucible_worker.evaluators.answering import Answer
 from crucible_worker.evaluators.environments import entry_points, group, wire
 from crucible_worker.evaluators.environments.base import EnvironmentType, GroupBuilder
@@ -23,7 +30,49 @@ from crucible_worker.evaluators.environments.records import outcome_of
 from crucible_worker.evaluators.environments.threaded_loop import ForeignFailure, ThreadedLoop
 from crucible_worker.util.entry_points import told
 
-__all__ = ["play", "play_by_name"]
+__all__ = ["describe", "keep", "play", "play_by_name"]
+
+# The process that has loaded an environment, and is forked for each running group.
+#
+# It runs nothing of the environment except its import, so it always reads the worker's orders at once.
+
+_HOST = "crucible_worker.evaluators.environments.host"
+
+
+def describe(end: socket.socket, name: str) -> NoReturn:
+    """Send an environment's description, or why it cannot be used."""
+    try:
+        told: dict[str, Any] = {"options_schema": entry_points.load(name).options_schema}
+    except BridgeError as error:
+        told = {"error": error_to_map(error)}
+    end.sendall(wire.pack(told))
+    # Threads that the environment has started are not waited for.
+    os._exit(0)
+
+
+def keep(control: socket.socket, name: str) -> NoReturn:
+    """Load an environment, and serve orders until the socket is closed."""
+    try:
+        environment = entry_points.load(name)
+    except BridgeError as error:
+        refuse(control, error)
+    lower_priority()
+    # If memory runs out, a group of environments should be killed first.
+    set_oom_score()
+    # Garbage collections would write to every page that is shared with forks.
+    gc.collect()
+    gc.freeze()
+    # If it were killed with the worker, it could not kill processes of groups; from here on, its socket ends it.
+    outlive()
+    ForkServer(control, lambda end, _: play(end, environment), spawn=lambda end: _spawned(name, end)).serve()
+
+
+def _spawned(name: str, end: int) -> int:
+    """A process that loads the environment itself: forking a process with threads might copy locked locks."""
+    command = [sys.executable, "-P", "-m", _HOST, f"--parent={os.getpid()}", f"--socket={end}", "play", name]
+    process = subprocess.Popen(command, pass_fds=(end,), process_group=0)
+    process.returncode = 0  # the server waits for it, by its id
+    return process.pid
 
 
 def play_by_name(end: socket.socket, name: str) -> NoReturn:

@@ -6,7 +6,7 @@ import asyncio
 import socket
 from typing import Any
 
-from crucible_worker.children.entry import begin
+from crucible_worker.children.lifetime import begin
 from crucible_worker.evaluators.inspect.host.line import WorkerClient
 
 

@@ -7,7 +7,7 @@ import os
 import socket
 from typing import Any, Self
 
-from crucible_worker.children.channel import Channel, Questions
+from crucible_worker.children.process import Channel, Questions
 from crucible_worker.evaluators.inspect.frames import pack, unpack
 
 __all__ = ["WorkerClient"]

@@ -9,9 +9,9 @@ import os
 import sys
 
 from crucible_bridge.errors import BridgeError
-from crucible_worker.children.channel import Channel
-from crucible_worker.children.entry import begin
+from crucible_worker.children.lifetime import begin
 from crucible_worker.children.messages import error_to_map, pack
+from crucible_worker.children.process import Channel
 
 
 def main() -> None:

@@ -13,8 +13,8 @@ from ray.exceptions import RayTaskError
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition, Unavailable
 from crucible_bridge.reasons import Reason
-from crucible_worker.children.channel import Channel
 from crucible_worker.children.messages import error_to_map, pack, unpack
+from crucible_worker.children.process import Channel
 from crucible_worker.grading.fanout.address import AUTO, LOCAL, endpoint_of
 from crucible_worker.grading.fanout.task import grade_chunk
 
