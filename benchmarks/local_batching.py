@@ -20,9 +20,9 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
 from crucible_bridge.types import LocalModel, SamplingParams
-from crucible_worker import embedded
 from crucible_worker.backends.local import LocalBackend
 from crucible_worker.backends.local.model import HostedModel
+from crucible_worker.embedded import registry
 from crucible_worker.embedded.arithmetic import held_out
 from crucible_worker.rendering import render_prompt
 
@@ -36,7 +36,7 @@ async def main() -> None:
     options = arguments(__doc__, device=True)
     texts = [str(sample.input) for sample in held_out(PROMPTS)]
     baseline = _OneByOne(options.device)
-    directory = embedded.path(MODEL)
+    directory = registry.path(MODEL)
     backend = LocalBackend((directory.parent,), options.device)
     try:
         model = await backend.open(LocalModel(directory.name, dtype="float32"))
@@ -83,7 +83,7 @@ class _OneByOne:
 
     def __init__(self, device: str) -> None:
         logging.disable_progress_bar()
-        directory = embedded.path(MODEL)
+        directory = registry.path(MODEL)
         model: Any = AutoModelForCausalLM.from_pretrained(directory, dtype="float32").eval()
         self._model = model.to(device)
         self._tokenizer = AutoTokenizer.from_pretrained(directory)

@@ -31,8 +31,8 @@ from _report import Claim, arguments, report
 import crucible_bridge
 from crucible_bridge.client import Bridge
 from crucible_bridge.types import Limits, Sample
-from crucible_worker import embedded
 from crucible_worker.config import Settings
+from crucible_worker.embedded import registry
 from crucible_worker.embedded.arithmetic import held_out
 from crucible_worker.server import Worker
 
@@ -72,7 +72,7 @@ async def main() -> None:
                     bridge,
                     "multiple_choice",
                     f"embedded:{MODEL}",
-                    embedded.path(MODEL),
+                    registry.path(MODEL),
                     questions(),
                     python,
                     options.runs,
@@ -148,7 +148,7 @@ def random_model(directory: Path) -> Path:
     import torch
     from transformers import AutoConfig, AutoModelForCausalLM
 
-    shutil.copytree(embedded.path(MODEL), directory, ignore=shutil.ignore_patterns("*.safetensors"))
+    shutil.copytree(registry.path(MODEL), directory, ignore=shutil.ignore_patterns("*.safetensors"))
     config = json.loads((directory / "config.json").read_text())
     (directory / "config.json").write_text(json.dumps({**config, **LONG_SHAPE}))
     torch.manual_seed(0)

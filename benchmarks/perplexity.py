@@ -25,8 +25,8 @@ from _report import arguments, report
 import crucible_bridge
 from crucible_bridge.client import Bridge
 from crucible_bridge.types import Sample, SampleResult
-from crucible_worker import embedded
 from crucible_worker.config import Settings
+from crucible_worker.embedded import registry
 from crucible_worker.embedded.arithmetic import training_problems
 from crucible_worker.server import Worker
 
@@ -50,7 +50,7 @@ async def main() -> None:
                 kind: [await evaluate(bridge, kind, samples, f"{kind}-{run}") for run in range(options.runs + 1)]
                 for kind in KINDS
             }
-            baselines = baseline(python, "texts", embedded.path(MODEL), documents, options.runs, Path(folder))
+            baselines = baseline(python, "texts", registry.path(MODEL), documents, options.runs, Path(folder))
             results = [result async for result in bridge.evaluation.all_samples("bits_per_byte-0")]
             metrics = {
                 kind: (await bridge.evaluation.get_evaluation(f"{kind}-0")).metrics.values[kind] for kind in KINDS

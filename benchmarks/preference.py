@@ -28,8 +28,8 @@ from transformers.utils import logging as transformers_logging
 import crucible_bridge
 from crucible_bridge.client import Bridge
 from crucible_bridge.types import ChatMessage, Conversation, EvaluatorSpec, PreferencePair, Sample
-from crucible_worker import embedded
 from crucible_worker.config import Settings
+from crucible_worker.embedded import registry
 from crucible_worker.embedded.arithmetic import held_out
 from crucible_worker.server import Worker
 
@@ -84,9 +84,9 @@ class BareLoop:
     def __init__(self, pairs: Sequence[Pair]) -> None:
         """Load the models, and find their fastest number of threads."""
         transformers_logging.disable_progress_bar()
-        self._tokenizer = AutoTokenizer.from_pretrained(embedded.path(POLICY))
+        self._tokenizer = AutoTokenizer.from_pretrained(registry.path(POLICY))
         self._models: list[Any] = [
-            AutoModelForCausalLM.from_pretrained(embedded.path(name), dtype="float32").eval()
+            AutoModelForCausalLM.from_pretrained(registry.path(name), dtype="float32").eval()
             for name in (POLICY, REFERENCE)
         ]
         torch.set_num_threads(min((1, torch.get_num_threads()), key=lambda count: self._seconds(pairs[:32], count)))

@@ -24,9 +24,9 @@ pytest.importorskip("tinker", reason=needs.MISSING["tinker"])
 
 import crucible_bridge
 from crucible_bridge.types import EvaluationState, Limits, Sample, SamplingParams, TinkerModel
-from crucible_worker import embedded
 from crucible_worker.backends.tinker.services import TinkerService
 from crucible_worker.config import Settings
+from crucible_worker.embedded import registry
 from crucible_worker.server import Worker
 from tests.interop.tinker_proxy import RANK, Proxy
 from tests.service.evaluation_kit import samples_of, state_of
@@ -88,15 +88,15 @@ def _make_model(folder: Path) -> Path:
     from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
     torch.manual_seed(0)
-    checkpoint = embedded.path(embedded.names()[0])
-    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+    embedded = registry.path(registry.names()[0])
+    tokenizer = AutoTokenizer.from_pretrained(embedded)
     tokens = {"vocab_size": len(tokenizer), "eos_token_id": tokenizer.eos_token_id}
     config = AutoConfig.for_model("qwen3", tie_word_embeddings=True, **tokens, **SIZES)
     model = AutoModelForCausalLM.from_config(config)
     for parameter in model.parameters():
         parameter.data.mul_(4)
     model.save_pretrained(folder)
-    for path in checkpoint.glob("*token*"):
+    for path in Path(embedded).glob("*token*"):
         shutil.copy(path, folder)
     # The server's transformers is older: it knows the class, and where positions turn, under these names.
     for name, older in {

@@ -13,8 +13,8 @@ from pathlib import Path
 import typer.core
 import typer.main
 
-from crucible_worker import embedded
 from crucible_worker.cli import app
+from crucible_worker.embedded import registry
 from tests import commands
 from tests.service.processes_kit import wait_until
 from tests.tables import rows
@@ -27,7 +27,7 @@ WHAT = ("--data=builtin:arithmetic", "--evaluator=nll", "--samples=4", "--device
 def _save(folder: Path, step: int) -> Path:
     """Save a checkpoint under a name of Hugging Face's trainer."""
     path = folder / f"checkpoint-{step}"
-    shutil.copytree(embedded.path("arithmetic@320"), path)
+    shutil.copytree(registry.path("arithmetic@320"), path)
     return path
 
 
@@ -214,7 +214,7 @@ def test_what_is_wrong_is_refused_by_its_option(arguments: list[str], says: str,
 
 def test_models_that_have_not_the_name_of_a_checkpoint_are_told(tmp_path: Path):
     """Nothing is evaluated, and a line has the pattern that takes them."""
-    shutil.copytree(embedded.path("arithmetic@320"), tmp_path / "mine" / "mine-10-hf")
+    shutil.copytree(registry.path("arithmetic@320"), tmp_path / "mine" / "mine-10-hf")
     ended = _follow("mine", *WHAT, "--exit-when-idle=0.5", cwd=tmp_path)
     assert (ended.returncode, ended.stdout) == (0, "")
     assert "mine-10-hf: with a model, but not with the name of a checkpoint" in ended.stderr
@@ -226,7 +226,7 @@ def test_models_that_have_not_the_name_of_a_checkpoint_are_told(tmp_path: Path):
 def test_a_checkpoint_that_was_refused_is_told_again(tmp_path: Path):
     """An adapter whose model is not there is skipped, with what helps and exit code 1, each time."""
     path = tmp_path / "mine" / "checkpoint-10"
-    shutil.copytree(embedded.path("arithmetic@320"), tmp_path / "base")
+    shutil.copytree(registry.path("arithmetic@320"), tmp_path / "base")
     path.mkdir(parents=True)
     (path / "adapter_config.json").write_text('{"peft_type": "LORA", "base_model_name_or_path": "acme/base"}')
     (path / "adapter_model.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}")

@@ -17,8 +17,8 @@ import crucible_bridge
 from crucible_bridge.client import Bridge
 from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.types import ChatMessage, Conversation, Datum, LogprobsItem, ModelInput, SamplingParams, Teacher
-from crucible_worker import embedded
 from crucible_worker.backends.local import model as local
+from crucible_worker.embedded import registry
 from crucible_worker.server import Worker
 from crucible_worker.testing import ScriptedModel, run_worker
 from crucible_worker.util.limits import WorkerLimits
@@ -50,7 +50,7 @@ def root(tmp_path_factory: Any) -> Path:
         parameter.data.mul_(8)
     model.save_pretrained(root / "llama")
     for name in ("chat", "tokens"):
-        shutil.copytree(embedded.path("arithmetic@320"), root / name)
+        shutil.copytree(registry.path("arithmetic@320"), root / name)
     (root / "chat" / "chat_template.jinja").write_text(
         "{% for m in messages %}{{ m.content }}{% endfor %}{% if add_generation_prompt %}={% endif %}"
     )
@@ -77,7 +77,7 @@ def expected(path: Path, tokens: list[int]) -> np.ndarray:
 
 def path_of(model: str, root: Path) -> Path:
     """Where a model's files are."""
-    return embedded.path("arithmetic@320") if model == EMBEDDED else root / model.removeprefix("local:")
+    return registry.path("arithmetic@320") if model == EMBEDDED else root / model.removeprefix("local:")
 
 
 @rows("model", [EMBEDDED, LOCAL])

@@ -13,7 +13,7 @@ import pytest
 import crucible_bridge
 from crucible_bridge.rollouts import pad_rollouts
 from crucible_bridge.types import Evaluation, EvaluatorSpec, Limits, LocalModel, Sample, SampleResult, SamplingParams
-from crucible_worker import embedded
+from crucible_worker.embedded import registry
 from crucible_worker.embedded.arithmetic import training_problems
 from crucible_worker.server import Worker
 from crucible_worker.testing import ScriptedModel
@@ -85,7 +85,7 @@ async def test_no_batch_of_a_local_model_drops_a_sample(tmp_path) -> None:
     pytest.importorskip("torch", reason=needs.MISSING["torch"])
     from crucible_worker.backends.local.host.scheduler import MAX_ROWS
 
-    found, directory = {}, embedded.path("arithmetic@320")
+    found, directory = {}, registry.path("arithmetic@320")
     settings = settings_for(tmp_path, model_roots=(directory.parent,))
     async with Worker(settings) as worker, crucible_bridge.connect(worker.address) as bridge:
         for count, concurrency in (

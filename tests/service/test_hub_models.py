@@ -10,16 +10,16 @@ import pytest
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition, NotFound, PermissionDenied, Unavailable
 from crucible_bridge.types import EmbeddedModel, HubModel, ModelInput, SamplingParams
-from crucible_worker import embedded
 from crucible_worker.backends.local import LocalBackend
 from crucible_worker.backends.local.hub import models
+from crucible_worker.embedded import registry
 from tests import needs
 from tests.service.hub_server import COMMIT, REPO_ID, hub
 
 needs.modules("torch", "transformers")
 
 CACHED = "0123456789abcdef0123456789abcdef01234567"
-CHECKPOINT = embedded.path("arithmetic@600")
+CHECKPOINT = registry.path("arithmetic@600")
 
 
 def fill(root: Path, repo_id: str, *, commit: str = CACHED, ref: str | None = "main", leave_out: str = "") -> Path:

@@ -17,8 +17,8 @@ import pytest
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.integrations.lightning import EvaluateCallback
 from crucible_bridge.types import EvaluationPlan
-from crucible_worker import embedded
 from crucible_worker.config import Settings
+from crucible_worker.embedded import registry
 from crucible_worker.server import Worker
 from tests import needs
 
@@ -35,7 +35,7 @@ evaluators = ["nll"]
 
 def save(module: Any, folder: Path) -> None:
     """Write the model of a module: one that ships with the worker."""
-    shutil.copytree(embedded.path(module.name), folder, dirs_exist_ok=True)
+    shutil.copytree(registry.path(module.name), folder, dirs_exist_ok=True)
 
 
 def train(callback: EvaluateCallback, steps: dict[int, str], *, first: bool = True) -> None:

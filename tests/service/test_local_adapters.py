@@ -11,8 +11,8 @@ import pytest_asyncio
 
 from crucible_bridge.errors import FailedPrecondition, NotFound, PermissionDenied
 from crucible_bridge.types import EmbeddedModel, LocalModel, ModelInput, SamplingParams
-from crucible_worker import embedded
 from crucible_worker.backends.local import LocalBackend, backend
+from crucible_worker.embedded import registry
 from tests import needs
 from tests.tables import rows
 
@@ -27,7 +27,7 @@ pytestmark = [
 
 PROMPT = [4, 5, 13, 6, 7, 14]
 """12+34= as the embedded tokenizer's tokens."""
-CHECKPOINT = embedded.path("arithmetic@240")
+CHECKPOINT = registry.path("arithmetic@240")
 
 
 def base_model(dtype="float32"):

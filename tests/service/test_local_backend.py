@@ -19,8 +19,8 @@ from crucible_bridge.types import (
     ModelInput,
     SamplingParams,
 )
-from crucible_worker import embedded
 from crucible_worker.backends.local import LocalBackend
+from crucible_worker.embedded import registry
 from crucible_worker.embedded.arithmetic import held_out
 from crucible_worker.inference.retries import RetryingModel, RetryPolicy
 from crucible_worker.inference.transcripts import Transcript
@@ -31,7 +31,7 @@ from tests.tables import rows
 needs.modules("torch", "transformers")
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-CHECKPOINTS = embedded.path("arithmetic@600").parent
+CHECKPOINTS = registry.path("arithmetic@600").parent
 """Here they are local models: PyTorch runs these."""
 CONTEXT = 32
 VOCABULARY = 15
@@ -56,7 +56,7 @@ def root(tmp_path_factory):
     """A model root with a checkpoint that has a chat template, and one without a tokenizer."""
     root = tmp_path_factory.mktemp("root")
     for name in ("chat", "tokens", "defaults"):
-        shutil.copytree(embedded.path("arithmetic@600"), root / name)
+        shutil.copytree(registry.path("arithmetic@600"), root / name)
     (root / "chat" / "chat_template.jinja").write_text(
         "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no tools') }}{% endif %}"
         "{{ m.content }}{% endfor %}{% if add_generation_prompt %}={% endif %}"
@@ -96,8 +96,8 @@ async def prompt_of(model, text="12+34="):
 async def test_accuracies_of_the_embedded_checkpoints_rise(local):
     """The checkpoints of a run answer 5 to 20, 30 to 55, 65 to 85 and above 90 % of the first 200 problems."""
     accuracies = []
-    for name in embedded.names():
-        model = await load(local, LocalModel(embedded.path(name).name))
+    for name in registry.names():
+        model = await load(local, LocalModel(registry.path(name).name))
 
         async def right(sample, model=model):
             (answer,) = await model.sample(await render_prompt(model.tokenizer, sample.input), GREEDY)
@@ -274,7 +274,7 @@ async def test_sums_of_logprobs_equal_a_direct_computation(local):
 
     model = await load(local, LocalModel("320"))
     data = [await render_supervised(model.tokenizer, sample) for sample in held_out(20)]
-    direct = AutoModelForCausalLM.from_pretrained(embedded.path("arithmetic@320"), dtype=torch.float32)
+    direct = AutoModelForCausalLM.from_pretrained(registry.path("arithmetic@320"), dtype=torch.float32)
 
     results = await model.forward(data)
 

@@ -13,16 +13,16 @@ import crucible_bridge
 from crucible_bridge.errors import BackendError, Unavailable
 from crucible_bridge.events import EventKind
 from crucible_bridge.types import EvaluationState, LocalModel, ModelInput, Sample, SamplingParams
-from crucible_worker import embedded
 from crucible_worker.backends.local import LocalBackend
 from crucible_worker.children.process import Process
+from crucible_worker.embedded import registry
 from tests import needs
 from tests.processes import is_alive, read_of
 from tests.service.processes_kit import DRAIN_SECONDS, WAIT_SECONDS, hosts_of, serving, wait_until
 
 needs.modules("torch", "transformers")
 
-CHECKPOINT = embedded.path("arithmetic@600")
+CHECKPOINT = registry.path("arithmetic@600")
 MODEL = LocalModel(CHECKPOINT.name)
 PROMPT = ModelInput.of([4, 5, 13, 6, 7, 14])
 GREEDY = SamplingParams(max_tokens=8)

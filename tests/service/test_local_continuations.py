@@ -19,10 +19,10 @@ from crucible_bridge.types import (
     Sample,
     Verdict,
 )
-from crucible_worker import embedded
 from crucible_worker.backends.base import Capability
 from crucible_worker.backends.continuations import forward_continuations, sample_continuations
 from crucible_worker.backends.local import LocalBackend
+from crucible_worker.embedded import registry
 from crucible_worker.embedded.arithmetic import held_out
 from crucible_worker.server import Worker
 from tests import needs
@@ -37,7 +37,7 @@ TOLERANCE = 1e-5
 """Of log-probabilities, absolute or relative: a pass over another number of tokens rounds its float32 otherwise."""
 
 COUNT = 60
-CHECKPOINTS = embedded.path("arithmetic@600").parent
+CHECKPOINTS = registry.path("arithmetic@600").parent
 """Here they are local models: PyTorch runs these."""
 
 

@@ -9,8 +9,8 @@ import pytest_asyncio
 
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.types import EmbeddedModel, LocalModel, SamplingParams
-from crucible_worker import embedded
 from crucible_worker.backends.local import LocalBackend
+from crucible_worker.embedded import registry
 from crucible_worker.embedded.arithmetic import held_out
 from crucible_worker.rendering import render_prompt, render_supervised
 from tests import needs
@@ -39,7 +39,7 @@ SAMPLINGS = [
 def root(tmp_path_factory):
     """A model root with the files of an embedded model."""
     root = tmp_path_factory.mktemp("root")
-    shutil.copytree(embedded.path("arithmetic@240"), root / "copy")
+    shutil.copytree(registry.path("arithmetic@240"), root / "copy")
     return root
 
 
@@ -80,7 +80,7 @@ async def test_the_default_device_is_cuda(local):
     assert (await model._known()).key.endswith("on cuda:0")
 
 
-@pytest.mark.parametrize("name", embedded.names())
+@pytest.mark.parametrize("name", registry.names())
 async def test_embedded_models_answer_as_on_the_cpu(name, local, on_cpu):
     """In float32 on every device: the same tokens, greedy or drawn by a seed, and nearly the same numbers."""
     here, there = await load(local, EmbeddedModel(name)), await load(on_cpu, EmbeddedModel(name))

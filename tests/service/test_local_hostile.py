@@ -13,8 +13,8 @@ import pytest_asyncio
 import crucible_bridge
 from crucible_bridge.errors import BackendError, FailedPrecondition, InvalidField
 from crucible_bridge.types import ChatMessage, LocalModel, ModelInput, Sample, SamplingParams
-from crucible_worker import embedded
 from crucible_worker.backends.local import LocalBackend
+from crucible_worker.embedded import registry
 from crucible_worker.util.limits import WorkerLimits
 from tests import needs
 from tests.processes import children_of, is_alive, seconds_of, status_of
@@ -68,7 +68,7 @@ async def good(local, root):
 
 def made(root, name, *, template="", config=None, tokenizer=None):
     """A copy of an embedded checkpoint with something else in it."""
-    directory = shutil.copytree(embedded.path("arithmetic@600"), root / name)
+    directory = shutil.copytree(registry.path("arithmetic@600"), root / name)
     if template:
         (directory / "chat_template.jinja").write_text(template)
     for file, changes in (("config.json", config), ("tokenizer.json", tokenizer)):
@@ -199,7 +199,7 @@ async def test_decoders_are_linear(local, root, name, decoder, told):
 
 async def test_a_token_has_bounded_text(local, root):
     """A token of 4,097 characters is refused, one of 4,096 is not."""
-    tokenizer = json.loads((embedded.path("arithmetic@600") / "tokenizer.json").read_text())
+    tokenizer = json.loads((registry.path("arithmetic@600") / "tokenizer.json").read_text())
     for length, refused in ((4_096, False), (4_097, True)):
         added = {"id": 15, "content": "1" * length, "single_word": False, "lstrip": False, "rstrip": False,
                  "normalized": False, "special": False}  # fmt: skip

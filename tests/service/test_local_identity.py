@@ -12,10 +12,10 @@ import pytest_asyncio
 
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.types import EmbeddedModel, LocalModel, ModelInput
-from crucible_worker import embedded
 from crucible_worker.backends.local import LocalBackend
 from crucible_worker.backends.local.checkpoint import Checkpoint, Fingerprints
 from crucible_worker.backends.local.process import HostProcess
+from crucible_worker.embedded import registry
 from tests import needs
 
 torch = pytest.importorskip("torch", reason=needs.MISSING["torch"])
@@ -151,7 +151,7 @@ async def test_a_rewritten_file_is_another_model(local: LocalBackend, root: Path
 
 async def test_a_model_whose_file_changed_is_not_loaded_again(root: Path):
     """After its host has died, another file must not answer for it; a hard link is no change."""
-    shutil.copytree(embedded.path("arithmetic@180"), root / "small")
+    shutil.copytree(registry.path("arithmetic@180"), root / "small")
     local = LocalBackend([root], device="cpu")
     prompt = ModelInput.of([4, 5, 13, 6, 7, 14])
     try:
@@ -163,7 +163,7 @@ async def test_a_model_whose_file_changed_is_not_loaded_again(root: Path):
         local._host._closed = False
         assert await model.compute_logprobs(prompt) == values
 
-        file.write_bytes((embedded.path("arithmetic@600") / WEIGHTS).read_bytes())
+        file.write_bytes((registry.path("arithmetic@600") / WEIGHTS).read_bytes())
         await local._host.aclose()
         local._host._closed = False
         with pytest.raises(FailedPrecondition) as refused:
@@ -176,7 +176,7 @@ async def test_a_model_whose_file_changed_is_not_loaded_again(root: Path):
 
 async def test_copies_are_loaded_each(root: Path, monkeypatch: pytest.MonkeyPatch):
     """Equal content has equal fingerprints, and shares no open model; two requests of one directory share it."""
-    shutil.copytree(embedded.path("arithmetic@600"), root / "same")
+    shutil.copytree(registry.path("arithmetic@600"), root / "same")
     local = LocalBackend([root], device="cpu")
     opened: list[str] = []
     call = HostProcess.call

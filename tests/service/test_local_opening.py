@@ -9,10 +9,10 @@ import pytest_asyncio
 
 from crucible_bridge.errors import FailedPrecondition, NotFound, PermissionDenied
 from crucible_bridge.types import EmbeddedModel, LocalModel, ModelInput, SamplingParams
-from crucible_worker import embedded
 from crucible_worker.backends.local import LocalBackend, backend
 from crucible_worker.backends.local.checkpoint import Fingerprints
 from crucible_worker.backends.local.process import HostProcess
+from crucible_worker.embedded import registry
 from crucible_worker.util.limits import WorkerLimits
 from tests import needs
 
@@ -31,7 +31,7 @@ def root(tmp_path_factory):
 
     root = tmp_path_factory.mktemp("root")
     for name in ("plain", "code", "damaged", "incomplete", "pickled"):
-        shutil.copytree(embedded.path("arithmetic@600"), root / name)
+        shutil.copytree(registry.path("arithmetic@600"), root / name)
     config = json.loads((root / "code" / "config.json").read_text())
     config |= {"model_type": "made_up", "auto_map": {"AutoModelForCausalLM": "evil.Model", "AutoConfig": "evil.Config"}}
     (root / "code" / "config.json").write_text(json.dumps(config))
@@ -160,13 +160,13 @@ async def test_unknown_embedded_models_are_not_found(local):
 async def test_a_changed_checkpoint_is_another_model(local, root):
     """Opened again it has a new fingerprint and its own weights; what was open before stays what it was."""
     directory = root / "changing"
-    shutil.copytree(embedded.path("arithmetic@180"), directory)
+    shutil.copytree(registry.path("arithmetic@180"), directory)
     before = await load(local, LocalModel("changing"))
     prompt = ModelInput.of(await before.tokenizer.encode("12+34=46"))
     logprobs = await before.compute_logprobs(prompt)
 
     # In place, as a training loop does: the host must not have the file mapped any more.
-    weights = embedded.path("arithmetic@600").joinpath("model.safetensors").read_bytes()
+    weights = registry.path("arithmetic@600").joinpath("model.safetensors").read_bytes()
     directory.joinpath("model.safetensors").write_bytes(weights)
     after = await load(local, LocalModel("changing"))
 
@@ -178,7 +178,7 @@ async def test_a_changed_checkpoint_is_another_model(local, root):
 async def test_weights_are_no_part_of_the_memory_that_a_tokenizer_may_need(local, root):
     """A checkpoint with more bytes than `max_rendering_bytes` opens: of its files, only the headers are read there."""
     directory = root / "large"
-    shutil.copytree(embedded.path("arithmetic@180"), directory)
+    shutil.copytree(registry.path("arithmetic@180"), directory)
     size = WorkerLimits().max_rendering_bytes + 2**30
     header = json.dumps({"unused": {"dtype": "U8", "shape": [size], "data_offsets": [0, size]}}).encode()
     with (directory / "more.safetensors").open("wb") as file:
@@ -192,7 +192,7 @@ async def test_weights_are_no_part_of_the_memory_that_a_tokenizer_may_need(local
 
 async def test_more_models_than_stay_open_are_opened_again(local):
     """A model that was evicted comes back by itself, unless its files have changed."""
-    names = [EmbeddedModel(name) for name in embedded.names()]
+    names = [EmbeddedModel(name) for name in registry.names()]
     models = [await load(local, name) for name in names] + [await load(local, LocalModel("plain"))]
     prompt = ModelInput.of(ADDITION)
 
@@ -217,7 +217,7 @@ async def test_without_the_extra_it_says_what_to_install(monkeypatch):
 
 async def test_info_lists_the_embedded_models(root):
     """Embedded models have names, local ones paths; without a root there are none."""
-    assert LocalBackend().info("embedded").models == embedded.names()
+    assert LocalBackend().info("embedded").models == registry.names()
     assert LocalBackend().info("embedded").unavailable == ""
     assert "--model-root" in LocalBackend().info().unavailable
     assert LocalBackend([root]).info().unavailable == ""

@@ -17,8 +17,8 @@ from crucible_bridge.types import (
     Sample,
     SamplingParams,
 )
-from crucible_worker import embedded
 from crucible_worker.backends.local import LocalBackend
+from crucible_worker.embedded import registry
 from crucible_worker.rendering import ask, render_prompt, render_supervised, sample_answers
 from crucible_worker.rendering.prompts import render_question
 from tests import needs
@@ -55,7 +55,7 @@ def root(tmp_path_factory):
         eos_token_id=None,
     )
     AutoModelForCausalLM.from_config(config).save_pretrained(root / "bytes")
-    shutil.copytree(embedded.path("arithmetic@600"), root / "arithmetic")
+    shutil.copytree(registry.path("arithmetic@600"), root / "arithmetic")
     return root
 
 

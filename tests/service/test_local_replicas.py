@@ -10,9 +10,9 @@ import pytest_asyncio
 
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.types import Datum, LocalModel, ModelInput, ReplicaState, SamplingParams
-from crucible_worker import embedded
 from crucible_worker.backends.local import LocalBackend, backend
 from crucible_worker.backends.local.model import replica_names
+from crucible_worker.embedded import registry
 from tests import needs
 from tests.robustness.harness import until
 from tests.service.processes_kit import hosts_of
@@ -30,7 +30,7 @@ LOAD_SECONDS = 120.0
 def root(tmp_path_factory):
     """A model root with a copy of an embedded checkpoint."""
     root = tmp_path_factory.mktemp("root")
-    shutil.copytree(embedded.path("arithmetic@600"), root / "plain")
+    shutil.copytree(registry.path("arithmetic@600"), root / "plain")
     return root
 
 

@@ -23,8 +23,8 @@ from crucible_bridge.types import (
     SamplingParams,
     Verdict,
 )
-from crucible_worker import embedded
 from crucible_worker.backends.local import LocalBackend
+from crucible_worker.embedded import registry
 from crucible_worker.embedded.arithmetic import held_out, training_problems
 from crucible_worker.server import Worker
 from tests import needs
@@ -34,7 +34,7 @@ from tests.service.server_kit import settings_for
 needs.modules("torch", "transformers")
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-CHECKPOINTS = embedded.path("arithmetic@600").parent
+CHECKPOINTS = registry.path("arithmetic@600").parent
 NAME = "600"
 """Here it is a local model: PyTorch runs it."""
 CONTEXT, VOCABULARY = 32, 15

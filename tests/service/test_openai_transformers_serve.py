@@ -20,9 +20,9 @@ from crucible_bridge.types import (
     Sample,
     SamplingParams,
 )
-from crucible_worker import embedded
 from crucible_worker.backends.openai.servers import OpenAIServer
 from crucible_worker.config import Settings
+from crucible_worker.embedded import registry
 from crucible_worker.embedded.arithmetic import held_out
 from crucible_worker.server import Worker
 from tests import needs
@@ -45,7 +45,7 @@ COUNT = 8
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model root with a copy of the embedded checkpoint that knows best, which has a chat template."""
     directory = tmp_path_factory.mktemp("root") / "chat"
-    shutil.copytree(embedded.path("arithmetic@600"), directory)
+    shutil.copytree(registry.path("arithmetic@600"), directory)
     (directory / "chat_template.jinja").write_text("{% for m in messages %}{{ m.content }}{% endfor %}")
     return directory
 

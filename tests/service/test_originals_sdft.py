@@ -15,7 +15,7 @@ import crucible_bridge
 from crucible_bridge.client import Bridge
 from crucible_bridge.distillation import distillation_datum
 from crucible_bridge.types import ChatMessage, Conversation, Datum, LogprobsItem, ModelInput, SequenceLogprobs
-from crucible_worker import embedded
+from crucible_worker.embedded import registry
 from crucible_worker.testing import ScriptedModel, run_worker
 from tests import needs
 from tests.service.originals_kit import CodePoints, originals
@@ -74,7 +74,7 @@ class Teacher:
     """A model's whole distribution, by transformers itself, as a SamplingClient of tinker returns it."""
 
     def __init__(self) -> None:
-        self._model = transformers.AutoModelForCausalLM.from_pretrained(embedded.path(TEACHER), dtype=torch.float32)
+        self._model = transformers.AutoModelForCausalLM.from_pretrained(registry.path(TEACHER), dtype=torch.float32)
 
     def table(self, tokens: list[int]) -> np.ndarray:
         """Log-probabilities of every token after each but the last, shape (n - 1, vocabulary)."""

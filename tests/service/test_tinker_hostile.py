@@ -16,9 +16,9 @@ pytest.importorskip("tinker", reason=needs.MISSING["tinker"])
 
 from crucible_bridge.errors import BackendError, FailedPrecondition, InvalidField
 from crucible_bridge.types import ChatMessage, ModelInput, SamplingParams, TinkerModel
-from crucible_worker import embedded
 from crucible_worker.backends.tinker.backend import TinkerBackend
 from crucible_worker.backends.tinker.tokenizer import CODE_PREFIXES, ServedTokenizer, TextHost, TokenizerName
+from crucible_worker.embedded import registry
 from crucible_worker.util.limits import WorkerLimits
 from tests.processes import children_of, is_alive, seconds_of, status_of
 from tests.service.processes_kit import hosts_of, wait_until
@@ -64,7 +64,7 @@ async def good(host, root):
 def made(root, name, template="", **changes):
     """A copy of the tokenizer of the embedded models with something else in it."""
     ignored = shutil.ignore_patterns("*.safetensors")
-    directory = shutil.copytree(embedded.path("arithmetic@600"), root / name, ignore=ignored)
+    directory = shutil.copytree(registry.path("arithmetic@600"), root / name, ignore=ignored)
     if template:
         (directory / "chat_template.jinja").write_text(template)
     path = directory / "tokenizer.json"

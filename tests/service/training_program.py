@@ -13,12 +13,12 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, Trainer, TrainingArguments
 
 from crucible_bridge.integrations.transformers import EvaluateCallback
-from crucible_worker import embedded
+from crucible_worker.embedded import registry
 
 
 def train(*, address: str, output_dir: str, steps: int, arguments: dict[str, Any], **options: Any) -> list[Any]:
     """Train an embedded model for some steps; returns the history."""
-    checkpoint = embedded.path("arithmetic@180")
+    checkpoint = registry.path("arithmetic@180")
     tokenizer = AutoTokenizer.from_pretrained(checkpoint)
     model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
     ids = torch.tensor(tokenizer("1+1=2")["input_ids"])

@@ -27,7 +27,7 @@ from crucible_bridge.types import (
     Usage,
     Verdict,
 )
-from crucible_worker import embedded
+from crucible_worker.embedded import registry
 from crucible_worker.evaluators.registry import EVALUATORS
 from crucible_worker.events import run_events
 from crucible_worker.grading.registry import GRADERS
@@ -216,7 +216,7 @@ def test_every_embedded_model_that_is_named_ships():
     }
 
     assert named
-    assert named <= set(embedded.names())
+    assert named <= set(registry.names())
 
 
 def comments_of_kinds() -> dict[EventKind, str]:

@@ -319,7 +319,7 @@ async def _ran(images: Sequence[CodeImage]) -> str:
 
 
 def _embedded() -> str:
-    from crucible_worker.embedded import names
+    from crucible_worker.embedded.registry import names
 
     if not names():
         raise _Missing("no checkpoint came with this installation")

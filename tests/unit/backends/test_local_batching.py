@@ -5,8 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from crucible_worker import embedded
 from crucible_worker.backends.local.arrays import floats_from_bytes
+from crucible_worker.embedded import registry
 from crucible_worker.embedded.arithmetic import held_out
 from tests import needs
 from tests.unit.backends.conftest import ARCHITECTURES
@@ -47,10 +47,10 @@ def test_batched_rows_equal_whole_forward_passes(architecture, make_model):
     assert [run.tokens(identity)[0] for identity in identities] == expected
 
 
-@rows("name", embedded.names())
+@rows("name", registry.names())
 def test_embedded_models_answer_alike_alone_and_together(name):
     """Greedy tokens of every embedded model are the same alone, and shuffled among rows of other lengths."""
-    run = Run.of_files(embedded.path(name))
+    run = Run.of_files(registry.path(name))
     problems = [str(sample.input) for sample in held_out(24)]
     prompts = [run.encode(text[: 3 + i % 4]) for i, text in enumerate(problems)]
     prompts += [run.encode(text) for text in problems]
@@ -72,7 +72,7 @@ def test_embedded_models_answer_alike_alone_and_together(name):
 
 def test_random_samples_do_not_depend_on_other_rows():
     """A seeded sample draws from its own random numbers, whoever else draws."""
-    run = Run.of_files(embedded.path("arithmetic@240"))
+    run = Run.of_files(registry.path("arithmetic@240"))
     prompt = run.encode("23+74=")
 
     alone = run.sample(prompt, temperature=1.5, seed=7, num_samples=4)
@@ -88,7 +88,7 @@ def test_random_samples_do_not_depend_on_other_rows():
 
 def test_scores_are_bit_equal_alone_and_together():
     """Log-probabilities are the same bits alone, among other sequences, and beside rows that generate."""
-    run = Run.of_files(embedded.path("arithmetic@320"))
+    run = Run.of_files(registry.path("arithmetic@320"))
     sequences = [run.encode(f"{s.input}{s.targets[0]}") for s in held_out(40)]
     items = [(tokens[:-1], tokens[1:]) for tokens in sequences]
 
@@ -108,7 +108,7 @@ def test_scores_are_bit_equal_alone_and_together():
 
 def test_windows_are_bit_equal_whatever_else_waits():
     """Sequences that are asked for together are the same bits whatever else is asked; and what they are alone."""
-    run = Run.of_files(embedded.path("arithmetic@320"))
+    run = Run.of_files(registry.path("arithmetic@320"))
     sequences = [run.encode(f"{s.input}{s.targets[0]}") for s in held_out(40)]
     items = [(tokens[:-1], tokens[1:]) for tokens in sequences]
 
@@ -157,7 +157,7 @@ def test_scores_equal_a_direct_computation(architecture, make_model):
 
 def test_sampled_logprobs_are_those_of_the_unmodified_distribution():
     """Temperature, top_k and top_p decide what is drawn, not what is reported."""
-    run = Run.of_files(embedded.path("arithmetic@320"))
+    run = Run.of_files(registry.path("arithmetic@320"))
     prompt = run.encode("68+42=")
 
     drawn = run.sample(prompt, temperature=3.0, top_k=5, top_p=0.9, seed=3)
@@ -193,7 +193,7 @@ def test_more_rows_than_fit_wait_for_their_turn(monkeypatch):
     monkeypatch.setattr(scheduling, "MAX_ROWS", 3)
     monkeypatch.setattr(scheduling, "MAX_BATCH_TOKENS", 40)
     monkeypatch.setattr(scheduling, "MAX_PREFILL_TOKENS", 12)
-    run = Run.of_files(embedded.path("arithmetic@600"))
+    run = Run.of_files(registry.path("arithmetic@600"))
     widths = []
     forward = run.scheduler.loaded.model.forward
     monkeypatch.setattr(
@@ -214,7 +214,7 @@ def test_more_rows_than_fit_wait_for_their_turn(monkeypatch):
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 def test_logits_that_are_no_distribution_fail_their_requests(bad, monkeypatch):
     """A broken model is an error of its requests, with that reason; nothing is drawn from nonsense."""
-    run = Run.of_files(embedded.path("arithmetic@600"))
+    run = Run.of_files(registry.path("arithmetic@600"))
     run.scheduler.loaded.model.lm_head.weight.data[5] = bad
 
     identity = run.sample([3, 4, 5])
@@ -235,7 +235,7 @@ def test_logits_that_are_no_distribution_fail_their_requests(bad, monkeypatch):
 )
 def test_exceptions_become_answers_and_the_scheduler_goes_on(raised, reason, retryable, monkeypatch, caplog):
     """Whatever a model raises, each of its requests is answered, the traceback logged, and the next one served."""
-    run = Run.of_files(embedded.path("arithmetic@600"))
+    run = Run.of_files(registry.path("arithmetic@600"))
 
     def fail(**_):
         raise raised

@@ -5,7 +5,7 @@ import inspect
 import pytest
 
 from crucible_bridge.errors import FailedPrecondition
-from crucible_worker import embedded
+from crucible_worker.embedded import registry
 from tests import needs
 
 torch = pytest.importorskip("torch", reason=needs.MISSING["torch"])
@@ -13,7 +13,7 @@ needs.modules("transformers")
 
 from crucible_worker.backends.local.host import loading  # noqa: E402 (needs torch)
 
-DIRECTORY = embedded.path("arithmetic@320")
+DIRECTORY = registry.path("arithmetic@320")
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from crucible_worker import embedded
+from crucible_worker.embedded import registry
 from crucible_worker.embedded.arithmetic import held_out
 from tests import needs
 from tests.unit.backends.conftest import ARCHITECTURES
@@ -53,7 +53,7 @@ def test_batched_rows_equal_whole_forward_passes(architecture, make_model):
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_scores_are_bit_equal_alone_and_together(dtype):
     """Log-probabilities are the same bits alone, among other sequences, and next to rows that generate."""
-    run = Run.of_files(embedded.path("arithmetic@320"), "cuda", dtype)
+    run = Run.of_files(registry.path("arithmetic@320"), "cuda", dtype)
     sequences = [run.encode(f"{s.input}{s.targets[0]}") for s in held_out(40)]
     items = [(tokens[:-1], tokens[1:]) for tokens in sequences]
 
@@ -73,7 +73,7 @@ def test_scores_are_bit_equal_alone_and_together(dtype):
 
 def test_a_lack_of_memory_is_an_answer():
     """The request fails with OUT_OF_MEMORY, which is retryable; with memory again, the next one is answered."""
-    run = Run.of_files(embedded.path("arithmetic@320"), "cuda")
+    run = Run.of_files(registry.path("arithmetic@320"), "cuda")
     run.sample([3, 4])
     run.finish()
     torch.cuda.set_per_process_memory_fraction(1e-9)
@@ -94,7 +94,7 @@ def test_a_removed_model_gives_its_memory_back():
     """Nothing of the scheduler keeps it."""
 
     def used():
-        run = Run.of_files(embedded.path("arithmetic@320"), "cuda")
+        run = Run.of_files(registry.path("arithmetic@320"), "cuda")
         run.sample([3, 4])
         run.finish()
         return torch.cuda.memory_allocated()
@@ -117,5 +117,5 @@ def test_names_of_the_first_device(name):
 def test_weights_keep_the_type_of_the_files(make_model):
     """Unless another one is requested."""
     device = torch.device("cuda", 0)
-    assert load(embedded.path("arithmetic@320"), device).model.dtype == torch.float16
-    assert load(embedded.path("arithmetic@320"), device, dtype="bfloat16").model.dtype == torch.bfloat16
+    assert load(registry.path("arithmetic@320"), device).model.dtype == torch.float16
+    assert load(registry.path("arithmetic@320"), device, dtype="bfloat16").model.dtype == torch.bfloat16

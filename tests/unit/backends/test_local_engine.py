@@ -5,8 +5,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from crucible_worker import embedded
 from crucible_worker.backends.local.protocol import HostBounds
+from crucible_worker.embedded import registry
 from crucible_worker.util.limits import WorkerLimits
 from tests import needs
 
@@ -55,7 +55,7 @@ class Driven:
 
     def open(self, name):
         """Its key, or the error."""
-        path = embedded.path(name)
+        path = registry.path(name)
         message = {"id": 1, "op": "open", "key": name, "path": str(path), "adapter": None, "dtype": None,
                    "device": None}  # fmt: skip
         self.engine.submit(message)

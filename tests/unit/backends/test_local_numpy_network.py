@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from crucible_bridge.errors import FailedPrecondition
-from crucible_worker import embedded
 from crucible_worker.backends.local.numpy_host.engine import Network
+from crucible_worker.embedded import registry
 from tests import needs
 
 LAYER = "model.layers.1.mlp.up_proj.weight"
@@ -17,7 +17,7 @@ LAYER = "model.layers.1.mlp.up_proj.weight"
 @pytest.fixture
 def model(tmp_path):
     """A copy of an embedded model."""
-    return shutil.copytree(embedded.path("arithmetic@180"), tmp_path / "model")
+    return shutil.copytree(registry.path("arithmetic@180"), tmp_path / "model")
 
 
 def rewrite(model, change):

@@ -7,8 +7,8 @@ import threading
 import numpy as np
 import pytest
 
-from crucible_worker import embedded
 from crucible_worker.backends.local.arrays import floats_from_bytes, tokens_from_bytes
+from crucible_worker.embedded import registry
 from tests import needs
 from tests.unit.backends.conftest import ARCHITECTURES
 
@@ -58,7 +58,7 @@ def test_continuations_equal_whole_forward_passes(architecture, make_model):
 
 def test_a_prompt_is_read_once(monkeypatch):
     """One row of it, then the continuations without their last tokens; where these have one token, nothing more."""
-    run = Run.of_files(embedded.path(MODEL))
+    run = Run.of_files(registry.path(MODEL))
     shapes = passes(run, monkeypatch)
 
     run.measure([3, 4, 5, 6], [[1, 2, 3], [4], [5, 6]])
@@ -70,7 +70,7 @@ def test_a_prompt_is_read_once(monkeypatch):
 
 def test_continuations_that_are_too_many_for_one_pass_are_read_by_several(monkeypatch):
     """The prompt still once; each has the numbers that it has among few."""
-    run = Run.of_files(embedded.path(MODEL))
+    run = Run.of_files(registry.path(MODEL))
     prompt, given = [3, 4, 5], [[token, token + 1, token + 2] for token in range(10)]
     few = [run.measure(prompt, [tokens]) for tokens in given]
     run.finish()
@@ -88,7 +88,7 @@ def test_continuations_that_are_too_many_for_one_pass_are_read_by_several(monkey
 
 def test_requests_share_no_pass(monkeypatch):
     """The passes of a request, and the order of its rows, are the same whatever waits with it."""
-    run = Run.of_files(embedded.path(MODEL))
+    run = Run.of_files(registry.path(MODEL))
     shapes = passes(run, monkeypatch)
 
     for index in range(4):
@@ -102,7 +102,7 @@ def test_requests_share_no_pass(monkeypatch):
 
 def test_a_fault_is_that_of_its_request(monkeypatch):
     """A sequence on which the model fails, or whose logits are not finite, does so alone; the others are answered."""
-    run = Run.of_files(embedded.path(MODEL))
+    run = Run.of_files(registry.path(MODEL))
     forward = run.scheduler.loaded.model.forward
 
     def failing(**given):
@@ -131,13 +131,13 @@ def long_ones(run):
 
 def test_passes_are_made_side_by_side(monkeypatch):
     """On two cores each of two passes sees the other one begin; no bit of the results is another."""
-    alone = Run.of_files(embedded.path(MODEL))
+    alone = Run.of_files(registry.path(MODEL))
     wanted = []
     for identity in long_ones(alone):
         alone.finish()
         wanted.append(alone.answers[identity])
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
-    run = Run.of_files(embedded.path(MODEL))
+    run = Run.of_files(registry.path(MODEL))
     both = threading.Barrier(2, timeout=30)
     forward = run.scheduler.loaded.model.forward
 
@@ -155,7 +155,7 @@ def test_passes_are_made_side_by_side(monkeypatch):
 def test_a_fault_is_that_of_its_request_side_by_side(monkeypatch):
     """Where all of one length fail, those of the other are answered."""
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
-    run = Run.of_files(embedded.path(MODEL))
+    run = Run.of_files(registry.path(MODEL))
     forward = run.scheduler.loaded.model.forward
 
     def failing(**given):
@@ -175,7 +175,7 @@ def test_a_fault_is_that_of_its_request_side_by_side(monkeypatch):
 def test_a_model_that_cannot_be_copied_is_asked_by_one_thread(monkeypatch, caplog):
     """One pass after the other; it is tried once, and said."""
     monkeypatch.setattr("os.sched_getaffinity", lambda _: {0, 1})
-    run = Run.of_files(embedded.path(MODEL))
+    run = Run.of_files(registry.path(MODEL))
     run.scheduler.loaded.model.lock = threading.Lock()
 
     for _ in range(2):
@@ -189,13 +189,13 @@ def test_a_model_that_cannot_be_copied_is_asked_by_one_thread(monkeypatch, caplo
 def test_as_many_passes_as_cores(threads, cores, width, monkeypatch):
     """Up to four; a larger model's passes have all cores, one after the other."""
     monkeypatch.setattr("os.sched_getaffinity", lambda _: set(range(cores)))
-    loaded = dataclasses.replace(load(embedded.path(MODEL), torch.device("cpu")), threads=threads)
+    loaded = dataclasses.replace(load(registry.path(MODEL), torch.device("cpu")), threads=threads)
     assert Replicas(loaded).width == width
 
 
 def test_what_is_over_is_not_measured(monkeypatch):
     """An aborted request costs no pass, although it waited first."""
-    run = Run.of_files(embedded.path(MODEL))
+    run = Run.of_files(registry.path(MODEL))
     shapes = passes(run, monkeypatch)
     identities = [run.score(([index, *range(7)], [*range(8)])) for index in range(5)]
     for identity in identities[:4]:
@@ -208,7 +208,7 @@ def test_what_is_over_is_not_measured(monkeypatch):
 
 def test_nothing_is_kept_of_what_is_over():
     """Neither what was to be measured nor the cache of a batch, although nothing else is asked."""
-    run = Run.of_files(embedded.path(MODEL))
+    run = Run.of_files(registry.path(MODEL))
     identities = [run.sample([3, 4, 5], temperature=5.0, seed=1, num_samples=8) for _ in range(9)]
     run.steps(1)
     identities.append(run.score(*[([3, 4, 5], [3, 4, 5])] * 100))

@@ -5,8 +5,8 @@ import shutil
 
 import pytest
 
-from crucible_worker import embedded
 from crucible_worker.backends.local.paths import MAX_HEADER_BYTES
+from crucible_worker.embedded import registry
 from tests import needs
 from tests.tables import rows
 
@@ -50,7 +50,7 @@ def header(value):
 def test_a_damaged_file_is_refused(content, tmp_path):
     """Whatever is in it, the error names the file."""
     folder = tmp_path / "model"
-    shutil.copytree(embedded.path("arithmetic@180"), folder, dirs_exist_ok=True)
+    shutil.copytree(registry.path("arithmetic@180"), folder, dirs_exist_ok=True)
     (folder / "model.safetensors").write_bytes(content)
 
     with pytest.raises(ValueError, match=r"'model\.safetensors' is damaged"):

@@ -15,7 +15,6 @@ from typing import Literal
 from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import BackendInfo, EmbeddedModel, Fleet, HubModel, LocalModel, ModelRef
-from crucible_worker import embedded
 from crucible_worker.backends.base import Backend, Tokenizer
 from crucible_worker.backends.local.checkpoint import Checkpoint, Fingerprints, key_of_files
 from crucible_worker.backends.local.hub.models import AT_ONCE, COMMIT, HubCache, fetch
@@ -23,6 +22,7 @@ from crucible_worker.backends.local.model import HostedModel, HostedModels, Repl
 from crucible_worker.backends.local.paths import check_adapter, check_files, check_tokenizer_files, resolve
 from crucible_worker.backends.local.process import HostProcess
 from crucible_worker.backends.local.tokenizer import LoneTokenizers
+from crucible_worker.embedded import registry
 from crucible_worker.util.limits import WorkerLimits
 
 __all__ = ["LocalBackend", "refuse_absent_cuda"]
@@ -121,7 +121,7 @@ class LocalBackend(Backend):
         """Description of this backend for local models or for embedded ones. Imports nothing."""
         if kind == "embedded":
             unavailable = "" if self._by_numpy else _missing(_NEEDED, "local")
-            return BackendInfo(name="embedded", models=embedded.names(), unavailable=unavailable)
+            return BackendInfo(name="embedded", models=registry.names(), unavailable=unavailable)
         no_root = "" if self._roots else "no model root; start the worker with --model-root"
         return BackendInfo(name="local", unavailable=_missing(_NEEDED, "local") or no_root)
 
@@ -222,7 +222,7 @@ class LocalBackend(Backend):
             case EmbeddedModel(name):
                 # Their files have float16, and numpy computes in float32: the device must not change the answers.
                 # They were trained without a space before the answer, and have no token for one.
-                return Checkpoint(directory=embedded.path(name), default_dtype="float32", target_delimiter="")
+                return Checkpoint(directory=registry.path(name), default_dtype="float32", target_delimiter="")
             case LocalModel(path):
                 return self._checkpoint(model, resolve(self._roots, path), self._roots)
             case HubModel():
