@@ -75,11 +75,11 @@ _TEMPLATES = (
 
 def write_checkpoints(root: Path, rng: random.Random) -> None:
     """Checkpoints below a model root: the small model of the worker with templates that do harm."""
-    from crucible_worker import embedded
+    from crucible_worker.embedded import registry
 
     for at in range(CHECKPOINTS):
         folder = root / f"m{at}"
-        shutil.copytree(embedded.path("arithmetic@600"), folder)
+        shutil.copytree(registry.path("arithmetic@600"), folder)
         (folder / "chat_template.jinja").write_text(_TEMPLATES[at % len(_TEMPLATES)])
     config = root / "m1" / "config.json"
     values = json.loads(config.read_text())

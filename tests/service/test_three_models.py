@@ -72,10 +72,10 @@ class Three(NamedTuple):
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def three(tmp_path_factory) -> AsyncIterator[Three]:
     """One worker for all tests, so that each model is loaded once."""
-    from crucible_worker import embedded
+    from crucible_worker.embedded import registry
 
     folder: Path = tmp_path_factory.mktemp("three")
-    shutil.copytree(embedded.path("arithmetic@600"), folder / "models" / "instruct")
+    shutil.copytree(registry.path("arithmetic@600"), folder / "models" / "instruct")
     (folder / "models" / "instruct" / "chat_template.jinja").write_text(TEMPLATE)
     async with ScriptedServer(chatting).serving() as server, ScriptedServer(judged).serving() as judge:
         settings = Settings(
