@@ -16,6 +16,7 @@ import dataclasses
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 
 from crucible_bridge.types import Replica, ReplicaState
+from crucible_worker.util.tasks import Backoff
 
 __all__ = [
     "BUSIER_REQUESTS",
@@ -277,7 +278,5 @@ class Balancer:
 
     def _eject(self, replica: _Replica) -> None:
         replica.ejected = True
-        # The exponent is bounded: a float would overflow after a thousand failed probes.
-        doubled = FIRST_WAIT_SECONDS * 2.0 ** min(replica.ejections, 16)
         replica.ejections += 1
-        replica.not_before = self._clock() + min(doubled, LONGEST_WAIT_SECONDS)
+        replica.not_before = self._clock() + Backoff(FIRST_WAIT_SECONDS, LONGEST_WAIT_SECONDS).after(replica.ejections)

@@ -26,6 +26,7 @@ from crucible_worker.journal import JournalUnavailable, Transaction
 from crucible_worker.journal.queries import EvaluationRow, Reads, find_by_number
 from crucible_worker.journal.records import request_from_record
 from crucible_worker.util.error_reporter import logged, shortage, with_id
+from crucible_worker.util.tasks import Backoff
 
 __all__ = [
     "FIRST_REST_SECONDS",
@@ -76,7 +77,7 @@ def put_off(transaction: Transaction, number: int) -> None:
     """Let no attempt begin for some time: the outage has lasted too long."""
     row = transaction.execute("SELECT outages FROM evaluation_waits WHERE number = ?", (number,)).fetchone()
     outages = 0 if row is None else row[0]
-    rest = min(FIRST_REST_SECONDS * 2**outages, MAX_REST_SECONDS)
+    rest = Backoff(FIRST_REST_SECONDS, MAX_REST_SECONDS).after(outages + 1)
     transaction.execute(
         "UPDATE evaluation_waits SET outages = ?, not_before_ns = ? WHERE number = ?",
         (outages + 1, time.time_ns() + int(rest * 1e9), number),

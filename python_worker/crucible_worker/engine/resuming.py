@@ -18,6 +18,7 @@ from crucible_worker.journal.queries import EvaluationRow
 from crucible_worker.journal.records import request_from_record
 from crucible_worker.journal.unavailable import LogOnce
 from crucible_worker.util.error_reporter import logged
+from crucible_worker.util.tasks import Backoff
 
 __all__ = ["LOOK_SECONDS", "Resuming", "recorded_request", "refuse_bound"]
 
@@ -66,7 +67,7 @@ class Resuming:
 
     def __init__(self, journal: Journal, admission: Admission, reaper: Reaper) -> None:
         self._journal, self._admission, self._reaper = journal, admission, reaper
-        self._refused: dict[int, tuple[float, float]] = {}
+        self._refused: dict[int, tuple[float, int]] = {}
         """When an evaluation that cannot be resumed here is tried again, and how long after that; by number."""
 
     async def run(self) -> None:
@@ -90,7 +91,7 @@ class Resuming:
         for row, after_outage in found:
             if not self._admission.has_room or self._admission.draining:
                 return
-            again, _ = self._refused.get(row.number, (0.0, 0.0))
+            again, _ = self._refused.get(row.number, (0.0, 0))
             if again <= time.monotonic() and not (after_outage and self._one_waits()):
                 await self._resume(row)
 
@@ -104,9 +105,9 @@ class Resuming:
         except JournalUnavailable:
             raise
         except Exception as error:  # a record that cannot be read, say: the others are to be resumed
-            _, waited = self._refused.get(row.number, (0.0, FIRST_BACKOFF_SECONDS / 2))
-            seconds = min(2 * waited, MAX_BACKOFF_SECONDS)
-            self._refused[row.number] = time.monotonic() + seconds, seconds
+            failures = self._refused.get(row.number, (0.0, 0))[1] + 1
+            seconds = Backoff(FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS).after(failures)
+            self._refused[row.number] = time.monotonic() + seconds, failures
             if not isinstance(error, BridgeError):
                 logged(_log, "evaluation_not_resumed", error, evaluation_id=row.evaluation_id, retry_seconds=seconds)
             elif not self._admission.draining:

@@ -19,6 +19,7 @@ from crucible_bridge.types import EvaluationState
 from crucible_worker.history.rules import RULES_VERSION
 from crucible_worker.journal import Transaction
 from crucible_worker.journal.queries import EvaluationRow, Reads, SnapshotReads, find_by_number
+from crucible_worker.util.tasks import Backoff
 
 __all__ = [
     "FIRST_BACKOFF_SECONDS",
@@ -60,7 +61,7 @@ def note(transaction: Transaction, row: EvaluationRow, *, died: bool, held: bool
     failures = 0 if row.done > before else failures + died
     rest = REST_SECONDS
     if failures:
-        rest = min(FIRST_BACKOFF_SECONDS * 2 ** (failures - 1), MAX_BACKOFF_SECONDS)
+        rest = Backoff(FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS).after(failures)
     transaction.execute(
         "INSERT OR REPLACE INTO resumptions VALUES (?, ?, ?, ?, ?, 0)",
         (row.number, row.done, failures, int(held), time.time_ns() + int(rest * 1e9)),

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import hashlib
-import random
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
@@ -35,7 +34,7 @@ from crucible_worker.backends.metering import Meter
 from crucible_worker.inference.transcripts import CallListener, Transcript
 from crucible_worker.util.error_reporter import logged
 from crucible_worker.util.model_refs import format_own_model
-from crucible_worker.util.tasks import TimeoutQueue
+from crucible_worker.util.tasks import Backoff, TimeoutQueue
 
 __all__ = [
     "ASK_SECONDS",
@@ -203,10 +202,10 @@ class ModelOutages:
 
     async def _wait(self, model: Model, outage: Outage, named: float | None) -> None:
         """Ask until the model is available, or the outage has lasted too long."""
-        ends, wait = time.monotonic() + self._seconds, FIRST_WAIT_SECONDS
+        ends, backoff, failures = time.monotonic() + self._seconds, Backoff(FIRST_WAIT_SECONDS, MAX_WAIT_SECONDS), 0
         while (left := ends - time.monotonic()) > 0:
-            await asyncio.sleep(min(left, max(random.uniform(wait / 2, wait), named or 0.0)))
-            wait = min(2 * wait, MAX_WAIT_SECONDS)
+            failures += 1
+            await asyncio.sleep(min(left, max(backoff.drawn_after(failures), named or 0.0)))
             found = await _unavailable(model)
             if found is None:
                 self._end(model, outage)
@@ -331,6 +330,7 @@ class RetryPolicy:
             self._calls += 1
         outages = None if model is None else self.outages
         attempt = misfits = 0
+        backoff = Backoff(BACKOFF_SECONDS, MAX_BACKOFF_SECONDS)
         while True:
             if outages is not None and model is not None and outages.now:
                 await outages.over(model)
@@ -348,7 +348,7 @@ class RetryPolicy:
                 misfit = error.reason == Reason.BACKEND_ANSWER
                 misfits += misfit
                 budgeted = misfit or outages is None
-                wait = _backoff(attempt) if error.retry_after is None else error.retry_after
+                wait = backoff.drawn_after(attempt) if error.retry_after is None else error.retry_after
                 left = None if seconds_left is None else seconds_left()
                 late = error.retry_after is not None and left is not None and wait >= left
                 last = attempt == ATTEMPTS_PER_CALL or misfits == MISFITS_PER_CALL or (budgeted and self._is_spent)
@@ -370,7 +370,7 @@ class RetryPolicy:
                 if attempt == ATTEMPTS_PER_CALL or self._is_spent:
                     # Our task was not cancelled: the backend's connection was closed during the call, as grpc.aio does.
                     raise BackendError("the backend cancelled the call", reason=Reason.BACKEND_CANCELLED) from None
-                wait = _backoff(attempt)
+                wait = backoff.drawn_after(attempt)
                 self._retries += 1
             else:
                 if outages is not None and model is not None:
@@ -398,11 +398,6 @@ def _too_late(error: BridgeError, wait: float, left: float) -> BridgeError:
         retry_after=error.retry_after,
         metadata=error.metadata,
     )
-
-
-def _backoff(attempt: int) -> float:
-    ceiling = min(MAX_BACKOFF_SECONDS, BACKOFF_SECONDS * 2 ** (attempt - 1))
-    return random.uniform(ceiling / 2, ceiling)
 
 
 class RetryingModel(WrappedModel):

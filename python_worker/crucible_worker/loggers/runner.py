@@ -17,6 +17,7 @@ from crucible_worker.children.process import Channel, Process, ending_of, passed
 from crucible_worker.loggers.base import Entry, Experiment, LoggerSpec, Missed
 from crucible_worker.loggers.batches import batches, pack_experiment, packed
 from crucible_worker.loggers.registry import find
+from crucible_worker.util.tasks import Backoff
 
 __all__ = ["LoggerRunner", "LoggerState", "LoggerStatus", "Timing"]
 
@@ -281,8 +282,8 @@ class LoggerRunner:
         self._drop()
         self._failures += 1
         self._error, self._state = error, LoggerState.FAILING
-        doubled = self._timing.first_back_off_seconds * 2.0 ** min(self._failures - 1, 30)
-        seconds = min(doubled, self._timing.max_back_off_seconds)
+        timing = self._timing
+        seconds = Backoff(timing.first_back_off_seconds, timing.max_back_off_seconds).after(self._failures)
         self._warn("logger_failed", failures=self._failures, again_in_seconds=seconds)
         await asyncio.sleep(seconds)
 

@@ -1,4 +1,4 @@
-"""Tasks of an event loop: bounds in time by one timer, turns of work, and work that begins again after an error.
+"""Tasks of an event loop: bounds in time by one timer, turns of work, and when work begins again after an error.
 
 `asyncio.timeout` makes a timer for each block and cancels it at its end: 4 us, and some 25 us within a gRPC
 call, where the processor does other work in between. Calls and samples end long before their time, so here the timer is
@@ -13,6 +13,7 @@ import contextlib
 import dataclasses
 import heapq
 import itertools
+import random
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from types import TracebackType
@@ -27,12 +28,37 @@ __all__ = [
     "FIRST_PAUSE_SECONDS",
     "LONGEST_PAUSE_SECONDS",
     "Background",
+    "Backoff",
     "FewAtOnce",
     "SharedLock",
     "Timeout",
     "TimeoutQueue",
     "retrieve_error",
 ]
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class Backoff:
+    """How long to wait after failures in a row: doubled with each of them, up to a longest time.
+
+    Example: `Backoff(1.0, 60.0).after(3)` is 4.0.
+    """
+
+    first_seconds: float
+    """After the first failure."""
+    longest_seconds: float
+    """After any number of them, at most."""
+
+    def after(self, failures: int) -> float:
+        """Seconds after so many failures, one or more."""
+        # The exponent is bounded: a float would overflow after a thousand failures.
+        return min(self.first_seconds * 2.0 ** min(failures - 1, 60), self.longest_seconds)
+
+    def drawn_after(self, failures: int) -> float:
+        """Between half of that and all of it: what failed together does not come again together."""
+        longest = self.after(failures)
+        return random.uniform(longest / 2, longest)
+
 
 # What a worker does as long as it runs: a task that meets an unforeseen error is logged, and begins again.
 
@@ -66,18 +92,16 @@ class Background:
         return asyncio.create_task(self._kept(name, run), name=name)
 
     async def _kept(self, name: str, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        pause = FIRST_PAUSE_SECONDS
+        backoff, failures = Backoff(FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS), 0
         while True:
             began = time.monotonic()
             try:
                 await run()
                 return
             except Exception as error:  # whatever it is, the worker needs the task
-                if time.monotonic() - began > LONGEST_PAUSE_SECONDS:
-                    pause = FIRST_PAUSE_SECONDS
-                self._note(name, error, pause)
-            await asyncio.sleep(pause)
-            pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+                failures = 1 if time.monotonic() - began > LONGEST_PAUSE_SECONDS else failures + 1
+                self._note(name, error, backoff.after(failures))
+            await asyncio.sleep(backoff.after(failures))
 
     def _note(self, name: str, error: Exception, pause: float) -> None:
         error_id = self._failures.logged(_log, "background_task_failed", error, task=name, retry_seconds=pause)
