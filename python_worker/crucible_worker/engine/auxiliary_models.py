@@ -274,7 +274,7 @@ def auxiliary_models_of(
     plan: Plan,
     index: int,
     gate: RetryPolicy,
-    patience: SampleTimeout,
+    timeout: SampleTimeout,
     transcript: Transcript | None,
     renderers: Mapping[str, str],
 ) -> Mapping[str, RetryingModel | Unloaded]:
@@ -288,5 +288,5 @@ def auxiliary_models_of(
     unloaded = {name: model for name, model in models.items() if isinstance(model, Unloaded)}
     loaded = {name: model for name, model in models.items() if name not in unloaded}
     reading = plan.reading if measures_likelihoods(plan.evaluators[index][1]) else None
-    gated = gated_models(loaded, gate, patience.answered, transcript, renderers, patience.seconds_left, reading)
+    gated = gated_models(loaded, gate, timeout.answered, transcript, renderers, timeout.seconds_left, reading)
     return {**unloaded, **gated}

@@ -28,7 +28,7 @@ class SampleTimeout:
     """A sample's time: ends the block as `asyncio.timeout` does.
 
     Args:
-        alarms: of the evaluation.
+        timeouts: of the evaluation.
         seconds: of the request, for the whole sample; None if it names none.
         default_seconds: the worker's, which restart with each answer of a model: a sample of many calls may run as
             long as it makes progress.
@@ -39,13 +39,13 @@ class SampleTimeout:
 
     def __init__(
         self,
-        alarms: TimeoutQueue,
+        timeouts: TimeoutQueue,
         seconds: float | None,
         default_seconds: float,
         progressed: Callable[[], None] = lambda: None,
     ) -> None:
         self._seconds, self._default_seconds, self._progressed = seconds, default_seconds, progressed
-        self._timer = alarms.within(default_seconds if seconds is None else seconds)
+        self._timer = timeouts.within(default_seconds if seconds is None else seconds)
         self._loop = asyncio.get_running_loop()
 
     @property

@@ -117,8 +117,8 @@ class Attempt:
             since=received,
         )
         self._deadline: asyncio.TimerHandle | None = None
-        self._alarms = TimeoutQueue()
-        outages = ModelOutages(self, self._alarms, seconds=limits.outage_seconds, name_of=self._name_of)
+        self._timeouts = TimeoutQueue()
+        outages = ModelOutages(self, self._timeouts, seconds=limits.outage_seconds, name_of=self._name_of)
         self._gate = RetryPolicy(row.total, outages)
         self._comparing: asyncio.Task[None] | None = None
         self._stopped: asyncio.Future[Stopped] = asyncio.get_running_loop().create_future()
@@ -238,7 +238,7 @@ class Attempt:
             ticker.cancel()
             if self._comparing is not None:
                 self._comparing.cancel()
-            self._alarms.close()
+            self._timeouts.close()
             if self._deadline is not None:
                 self._deadline.cancel()
             with contextlib.ExitStack() as last:  # in reverse order, even if one of them raises
@@ -276,7 +276,7 @@ class Attempt:
                 self._request,
                 self._plan,
                 gate=self._gate,
-                alarms=self._alarms,
+                timeouts=self._timeouts,
                 limits=self._limits,
                 seconds_left=self._seconds_left,
             )

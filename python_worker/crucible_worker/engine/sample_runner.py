@@ -190,14 +190,14 @@ class SampleRunner:
         folder: Path,
         *,
         gate: RetryPolicy,
-        alarms: TimeoutQueue,
+        timeouts: TimeoutQueue,
         limits: WorkerLimits,
         seconds_left: Callable[[], float | None],
     ) -> None:
         """See `get_ready`."""
         self.plan = plan
         """What is run, with the models that are loaded."""
-        self.lanes = [
+        self.slots = [
             EvaluatorSlot(spec, evaluator, rendering, folder / str(index))
             for index, ((spec, evaluator), rendering) in enumerate(zip(plan.evaluators, renderings, strict=True))
         ]
@@ -210,7 +210,7 @@ class SampleRunner:
         """When a sample ended or a model answered the last time."""
         self.gate = gate
         """Every call of a model passes it."""
-        self._request, self._gate, self._alarms, self._limits = request, gate, alarms, limits
+        self._request, self._gate, self._timeouts, self._limits = request, gate, timeouts, limits
         self._seconds_left = seconds_left
         self._seed = (request.sampling.seed if request.sampling is not None else None) or 0
         self._says = request.record is not Record.NONE
@@ -221,26 +221,26 @@ class SampleRunner:
 
     async def run(self, place: SampleKey, attempt: int) -> FinishedSample:
         """Run one sample with one evaluator, once; an error of it is its result."""
-        lane = self.lanes[place.evaluator]
+        slot = self.slots[place.evaluator]
         sample = given = self.plan.samples[place.position]
-        if lane.wants_answers and isinstance(sample, Sample):
+        if slot.wants_answers and isinstance(sample, Sample):
             sample = as_asked(sample)
-        patience = self._patience()
-        keeps_turns = self.recorder is not None and lane.keeps_turns_of(place.position)
+        sample_timeout = self._timeout()
+        keeps_turns = self.recorder is not None and slot.keeps_turns_of(place.position)
         room = self._limits.max_sample_record_bytes if keeps_turns else 0
         transcript = None if self.recorder is None else Transcript(room)
         listener = None if transcript is None else transcript.listener()
         model = RetryingModel(
             self.plan.model,
             self._gate,
-            patience.answered,
+            sample_timeout.answered,
             listener,
-            lane.renderer,
-            patience.seconds_left,
+            slot.renderer,
+            sample_timeout.seconds_left,
             self.plan.reading,
         )
         auxiliary_models = auxiliary_models_of(
-            self.plan, place.evaluator, self._gate, patience, transcript, lane.auxiliary_renderers
+            self.plan, place.evaluator, self._gate, sample_timeout, transcript, slot.auxiliary_renderers
         )
         started = time.perf_counter_ns()
         if isinstance(sample, MalformedSample):
@@ -251,21 +251,21 @@ class SampleRunner:
                 repeat=place.repeat,
                 seed=sample_seed(self._seed, sample.id, place.repeat),
                 auxiliary_models=auxiliary_models,
-                caller=self._caller_of(lane, place, patience),
-                bound=bound_of_task(self._request.limits, self._seconds_left()) if lane.stops_itself else None,
+                caller=self._caller_of(slot, place, sample_timeout),
+                bound=bound_of_task(self._request.limits, self._seconds_left()) if slot.stops_itself else None,
                 keeps_turns=keeps_turns,
                 progressed=self.progressed,
                 counted=self.questions.of(place),
-                folder=lane.folder,
+                folder=slot.folder,
             )
-            outcome = await self._outcome(lane, sample, context, patience)
+            outcome = await self._outcome(slot, sample, context, sample_timeout)
             if not outcome.output_tokens and model.meter.calls and model.meter.output_tokens is None:
                 outcome.output_tokens = None
         duration_ns = time.perf_counter_ns() - started
         calls = model.calls
         for other in auxiliary_models.values():
             calls += other.calls
-        result = self._result(lane.label, place, sample.id, outcome, duration_ns, calls)
+        result = self._result(slot.label, place, sample.id, outcome, duration_ns, calls)
         recorded = None
         if transcript is not None and self.recorder is not None and not isinstance(given, MalformedSample):
             turns = transcript.turns(outcome.turns) if keeps_turns else ()
@@ -274,16 +274,16 @@ class SampleRunner:
             held = None if self.recorder.all_known else given
             size += 0 if held is None else sample_bytes(held)
             recorded = Recorded(held, kernel_of(given), transcript.prompt, turns, left_out, size)
-        took = self._usage_of(lane.evaluator, model, auxiliary_models)
+        took = self._usage_of(slot.evaluator, model, auxiliary_models)
         return FinishedSample(
             place, result, attempt, took, recorded, weight(result, 0 if recorded is None else recorded.size)
         )
 
-    def _caller_of(self, lane: EvaluatorSlot, place: SampleKey, patience: SampleTimeout) -> GatedCaller | None:
+    def _caller_of(self, slot: EvaluatorSlot, place: SampleKey, sample_timeout: SampleTimeout) -> GatedCaller | None:
         """The caller as a sample sees it, if it stays connected."""
         if (caller := self.plan.caller) is None:  # as a rule
             return None
-        return GatedCaller(caller, self._gate, patience.answered, evaluator=lane.label, repeat=place.repeat)
+        return GatedCaller(caller, self._gate, sample_timeout.answered, evaluator=slot.label, repeat=place.repeat)
 
     def _result(
         self, label: str, place: SampleKey, sample_id: str, outcome: Outcome, duration_ns: int, calls: int
@@ -327,20 +327,20 @@ class SampleRunner:
         return priced(usage, self._request.model, self.plan.prices)
 
     async def _outcome(
-        self, lane: EvaluatorSlot, sample: Sample, context: SampleContext, patience: SampleTimeout
+        self, slot: EvaluatorSlot, sample: Sample, context: SampleContext, sample_timeout: SampleTimeout
     ) -> Outcome:
         prompter = self.plan.prompter
         try:
-            with contextlib.nullcontext() if lane.stops_itself else patience:
+            with contextlib.nullcontext() if slot.stops_itself else sample_timeout:
                 prompted = sample if prompter is None else await prompter.apply(sample)
-                outcome = await lane.evaluator.run(prompted, context)
+                outcome = await slot.evaluator.run(prompted, context)
         except BridgeError as error:
             return _error(problem_of(error))
         except (GeneratorExit, KeyboardInterrupt, SystemExit):
             raise
         except BaseException as error:  # a panic in Rust, for one, is no Exception
             # Until Python 3.11.3 an error may arrive as the cancellation by which it ended another task's wait.
-            if (late := patience.problem) is not None:
+            if (late := sample_timeout.problem) is not None:
                 return _error(late)
             if (lacking := shortage(error)) is not None:
                 return _error(problem_of(lacking))
@@ -353,16 +353,16 @@ class SampleRunner:
                 what = "the evaluator was cancelled by what it waited for"
             else:
                 what = f"{type(error).__name__} in the evaluator"
-            error_id = lane.failures.logged(_log, "sample_failed", error, evaluator=lane.label, sample_id=sample.id)
+            error_id = slot.failures.logged(_log, "sample_failed", error, evaluator=slot.label, sample_id=sample.id)
             message = with_id(what, error_id)
             return _error(Problem(reason=Reason.EVALUATOR_FAILED, message=message))
         problem = why_not_kept(outcome)
         return outcome if problem is None else _error(problem)
 
-    def _patience(self) -> SampleTimeout:
+    def _timeout(self) -> SampleTimeout:
         wanted = self._request.limits.sample_timeout_ms
         seconds = None if wanted is None else wanted / 1000
-        return SampleTimeout(self._alarms, seconds, self._limits.default_sample_timeout_seconds, self.progressed)
+        return SampleTimeout(self._timeouts, seconds, self._limits.default_sample_timeout_seconds, self.progressed)
 
 
 class EvaluatorSlot:
@@ -398,7 +398,7 @@ async def get_ready(
     plan: Plan,
     *,
     gate: RetryPolicy,
-    alarms: TimeoutQueue,
+    timeouts: TimeoutQueue,
     limits: WorkerLimits,
     seconds_left: Callable[[], float | None],
 ) -> SampleRunner:
@@ -410,7 +410,7 @@ async def get_ready(
         request: what to run.
         plan: what to run, ready but for its models.
         gate: every call of a model passes it.
-        alarms: for the times of samples.
+        timeouts: for the times of samples.
         limits: the worker's.
         seconds_left: returns the seconds until the evaluation's deadline; None if it has none.
 
@@ -431,7 +431,7 @@ async def get_ready(
         await evaluator.get_ready()
     folder = folder_of(journal.folder, row)
     return SampleRunner(
-        row, request, ready, renderings, folder, gate=gate, alarms=alarms, limits=limits, seconds_left=seconds_left
+        row, request, ready, renderings, folder, gate=gate, timeouts=timeouts, limits=limits, seconds_left=seconds_left
     )
 
 

@@ -114,7 +114,7 @@ class ModelOutages:
     def __init__(
         self,
         listener: OutageListener,
-        alarms: TimeoutQueue,
+        timeouts: TimeoutQueue,
         *,
         seconds: float,
         name_of: Callable[[Model], str],
@@ -123,11 +123,11 @@ class ModelOutages:
 
         Args:
             listener: receives each outage.
-            alarms: of the samples; no time passes for them during an outage.
+            timeouts: of the samples; no time passes for them during an outage.
             seconds: how long one may last.
             name_of: returns what a model is called.
         """
-        self._listener, self._alarms, self._seconds, self._name_of = listener, alarms, seconds, name_of
+        self._listener, self._timeouts, self._seconds, self._name_of = listener, timeouts, seconds, name_of
         self._asking: dict[int, asyncio.Task[Outage | None]] = {}
         self._answered: dict[int, float] = {}
         self._probing: set[asyncio.Task[None]] = set()
@@ -192,7 +192,7 @@ class ModelOutages:
         outage = Outage(name=self._name_of(model), message=found.message, since_ns=time.time_ns())
         _log.warning("model_away", model=outage.name, reason=found.reason, error=found.message)
         if not self._now:
-            self._alarms.freeze()
+            self._timeouts.freeze()
         self._now[id(model)] = outage
         self._listener.model_away(outage)
         task = asyncio.create_task(self._wait(model, outage, error.retry_after))
@@ -220,7 +220,7 @@ class ModelOutages:
         self._now.pop(id(model), None)
         self.answered(model)
         if not self._now:
-            self._alarms.go_on()
+            self._timeouts.go_on()
         self._listener.model_back(outage)
         outage.over.set()
 

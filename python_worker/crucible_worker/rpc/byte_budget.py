@@ -84,7 +84,7 @@ class ByteBudget:
         return _RequestInWork(self, size)
 
     async def working_on_in_turn(
-        self, size: int, alarms: TimeoutQueue, seconds: float
+        self, size: int, timeouts: TimeoutQueue, seconds: float
     ) -> contextlib.AbstractContextManager[_RequestInWork]:
         """Wait until there is room for a message of a call that has begun; the caller must enter the result at once.
 
@@ -97,16 +97,16 @@ class ByteBudget:
             return _RequestInWork(self, size)
         if self._waiting and self._waiting_bytes + size > self._most:
             raise self._full(size)
-        waiting, patience = _WaitingMessage(size), alarms.within(seconds)
+        waiting, timeout = _WaitingMessage(size), timeouts.within(seconds)
         self._waiting.append(waiting)
         self._waiting_bytes += size
         try:
-            with patience:
+            with timeout:
                 while self._waiting[0] is not waiting or not self._fits(size):
                     waiting.woken.clear()
                     await waiting.woken.wait()
         except TimeoutError:
-            if not patience.expired():
+            if not timeout.expired():
                 raise
             raise self._full(size) from None
         finally:

@@ -34,7 +34,7 @@ class Calls:
         """Bounds what callers without a token send."""
         self._timers: set[Timer] = set()
         self._cut_at: float | None = None
-        self.alarms = TimeoutQueue()
+        self.timeouts = TimeoutQueue()
         """Timers of calls."""
         self.draining = False
         """Whether new calls are refused."""

@@ -85,7 +85,7 @@ def bounded(inner: Handle, method: Method, calls: Calls) -> Handle:
     async def handle(request: Any, context: Context) -> Any:
         remaining = context.time_remaining()
         delay = None if remaining is None else remaining - min(MARGIN_SECONDS, remaining * MARGIN_SHARE)
-        timer = calls.alarms.within(delay)
+        timer = calls.timeouts.within(delay)
         try:
             with timer:
                 if not cut_by_drain:
@@ -201,7 +201,7 @@ class Interceptor(grpc.aio.ServerInterceptor):
         async def handle(_: object, context: Context) -> Any:
             if bound is not None:
                 bound.refuse_if_full()
-            arrival = calls.alarms.within(seconds)
+            arrival = calls.timeouts.within(seconds)
             try:
                 with calls.arrivals.bounded(arrival) if open_to_all else arrival:
                     data = await context.read()
@@ -233,7 +233,7 @@ class Interceptor(grpc.aio.ServerInterceptor):
             first = True
             while (data := await context.read()) is not _END:
                 size, room = len(data), calls.room
-                place = room.working_on(size) if first else await room.working_on_in_turn(size, calls.alarms, seconds)
+                place = room.working_on(size) if first else await room.working_on_in_turn(size, calls.timeouts, seconds)
                 with place as work:
                     if parse.counts(size):
                         more = await parse.memory_of_elements(data)

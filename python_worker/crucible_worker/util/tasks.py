@@ -286,10 +286,10 @@ class Timeout:
     A block that another task cancels as well ends as cancelled.
     """
 
-    __slots__ = ("_alarms", "_cancelling", "_ends", "_expired", "_task", "running")
+    __slots__ = ("_cancelling", "_ends", "_expired", "_task", "_timeouts", "running")
 
-    def __init__(self, alarms: TimeoutQueue, ends: float | None) -> None:
-        self._alarms, self._ends, self._expired = alarms, ends, False
+    def __init__(self, timeouts: TimeoutQueue, ends: float | None) -> None:
+        self._timeouts, self._ends, self._expired = timeouts, ends, False
         self._task: asyncio.Task[object] | None = None
         self._cancelling = 0
         self.running = False
@@ -308,7 +308,7 @@ class Timeout:
         before, self._ends = self._ends, ends
         # A later time is checked when the earlier one has come.
         if self.running and ends is not None and (before is None or ends < before):
-            self._alarms._enter(self, ends)
+            self._timeouts._enter(self, ends)
 
     def expire(self) -> None:
         """Its time is over."""
@@ -321,7 +321,7 @@ class Timeout:
         assert task is not None
         self._task, self._cancelling, self.running = task, task.cancelling(), True
         if self._ends is not None:
-            self._alarms._enter(self, self._ends)
+            self._timeouts._enter(self, self._ends)
         return self
 
     def __exit__(
@@ -335,4 +335,4 @@ class Timeout:
         else:
             self.running = False
             if self._ends is not None:
-                self._alarms._left()
+                self._timeouts._left()

@@ -41,30 +41,30 @@ def _timers(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
 async def test_many_blocks_have_one_timer(monkeypatch: pytest.MonkeyPatch):
     """One timer is set, whether blocks run one after the other or all at once; what has ended is forgotten."""
-    alarms, timers = TimeoutQueue(), _timers(monkeypatch)
+    timeouts, timers = TimeoutQueue(), _timers(monkeypatch)
     for _ in range(30):
-        tasks = [await _begun(alarms.within(60 + number), asyncio.sleep(0, number)) for number in range(10)]
+        tasks = [await _begun(timeouts.within(60 + number), asyncio.sleep(0, number)) for number in range(10)]
         assert await asyncio.gather(*tasks) == list(range(10))
 
     assert len(timers) == 1
-    assert len(alarms._entries) < 200
+    assert len(timeouts._entries) < 200
 
 
 async def test_every_block_ends_at_its_own_time():
     """In the order of their times, however they began; none early, and those without a time not at all."""
-    alarms, loop, ended = TimeoutQueue(), asyncio.get_running_loop(), []
+    timeouts, loop, ended = TimeoutQueue(), asyncio.get_running_loop(), []
     times = [SHORT * number for number in range(20)]
     random.Random(7).shuffle(times)
 
     async def run(seconds: float) -> None:
-        bound = alarms.within(seconds)
+        bound = timeouts.within(seconds)
         with pytest.raises(TimeoutError):
             await _bounded(bound)
         assert bound.expired()
         assert loop.time() >= (bound.when() or 0.0)
         ended.append(bound.when())
 
-    endless = await _begun(alarms.within(None))
+    endless = await _begun(timeouts.within(None))
     await asyncio.gather(*[run(seconds) for seconds in times])
 
     assert ended == sorted(ended)
@@ -75,9 +75,9 @@ async def test_every_block_ends_at_its_own_time():
 
 async def test_a_block_may_be_put_off_or_ended_earlier():
     """A later time is kept, and an earlier one, and one where there was none."""
-    alarms, loop = TimeoutQueue(), asyncio.get_running_loop()
+    timeouts, loop = TimeoutQueue(), asyncio.get_running_loop()
     began = loop.time()
-    bounds = [alarms.within(SHORT), alarms.within(60), alarms.within(None), alarms.within(SHORT)]
+    bounds = [timeouts.within(SHORT), timeouts.within(60), timeouts.within(None), timeouts.within(SHORT)]
     later, earlier, given, never = [await _begun(bound) for bound in bounds]
     bounds[0].reschedule(began + 5 * SHORT)
     bounds[1].reschedule(began + SHORT)
@@ -96,13 +96,13 @@ async def test_a_block_may_be_put_off_or_ended_earlier():
 
 async def test_a_block_that_ended_is_not_ended_again():
     """What its task does afterwards is not cancelled."""
-    alarms = TimeoutQueue()
+    timeouts = TimeoutQueue()
 
     async def run() -> str:
-        with alarms.within(SHORT):
+        with timeouts.within(SHORT):
             await asyncio.sleep(0)
         with pytest.raises(TimeoutError):
-            await asyncio.create_task(_bounded(alarms.within(SHORT)))  # ends after the time of the first
+            await asyncio.create_task(_bounded(timeouts.within(SHORT)))  # ends after the time of the first
         return "done"
 
     assert await asyncio.create_task(run()) == "done"
@@ -110,13 +110,13 @@ async def test_a_block_that_ended_is_not_ended_again():
 
 async def test_a_block_that_another_cancels_is_cancelled():
     """Also where its time runs out in the same moment, and the cancel is heard after that."""
-    alarms, loop = TimeoutQueue(), asyncio.get_running_loop()
-    alone = await _begun(alarms.within(60))
+    timeouts, loop = TimeoutQueue(), asyncio.get_running_loop()
+    alone = await _begun(timeouts.within(60))
     alone.cancel()
     with pytest.raises(asyncio.CancelledError):
         await alone
 
-    both = await _begun(alarms.within(SHORT))
+    both = await _begun(timeouts.within(SHORT))
     until = loop.time() + 2 * SHORT
     while loop.time() < until:
         pass  # the loop is held up, so that the timer is overdue
@@ -127,10 +127,10 @@ async def test_a_block_that_another_cancels_is_cancelled():
 
 async def test_blocks_may_lie_in_one_another():
     """Each has its own time: the inner one ends alone, the outer one ends both."""
-    alarms = TimeoutQueue()
+    timeouts = TimeoutQueue()
 
     async def run(outer_seconds: float, inner_seconds: float) -> str:
-        outer, inner = alarms.within(outer_seconds), alarms.within(inner_seconds)
+        outer, inner = timeouts.within(outer_seconds), timeouts.within(inner_seconds)
         try:
             with outer:
                 try:
@@ -165,9 +165,9 @@ async def test_an_error_of_a_block_whose_time_is_over_stays_that_error():
 
 async def test_closed_alarms_end_nothing(monkeypatch: pytest.MonkeyPatch):
     """And leave no timer behind."""
-    alarms, timers = TimeoutQueue(), _timers(monkeypatch)
-    waiting, short = await _begun(alarms.within(SHORT)), await _begun(TimeoutQueue().within(2 * SHORT))
-    alarms.close()
+    timeouts, timers = TimeoutQueue(), _timers(monkeypatch)
+    waiting, short = await _begun(timeouts.within(SHORT)), await _begun(TimeoutQueue().within(2 * SHORT))
+    timeouts.close()
     await asyncio.wait([short])
 
     assert not waiting.done()
@@ -179,23 +179,23 @@ async def test_closed_alarms_end_nothing(monkeypatch: pytest.MonkeyPatch):
 
 async def test_no_time_passes_while_it_is_frozen() -> None:
     """Blocks that began before or meanwhile end later by as long as that; one that is over stays over."""
-    alarms, loop = TimeoutQueue(), asyncio.get_running_loop()
-    over = await _begun(alarms.within(SHORT))
+    timeouts, loop = TimeoutQueue(), asyncio.get_running_loop()
+    over = await _begun(timeouts.within(SHORT))
     with pytest.raises(TimeoutError):
         await over
-    before = await _begun(alarms.within(SHORT))
-    alarms.freeze()
-    alarms.freeze()
-    within = await _begun(alarms.within(SHORT))
-    ended = await _begun(alarms.within(SHORT), asyncio.sleep(0, "done"))
+    before = await _begun(timeouts.within(SHORT))
+    timeouts.freeze()
+    timeouts.freeze()
+    within = await _begun(timeouts.within(SHORT))
+    ended = await _begun(timeouts.within(SHORT), asyncio.sleep(0, "done"))
     frozen = loop.time()
     await asyncio.wait({before, within}, timeout=10 * SHORT)
     assert not before.done()
     assert not within.done()
     assert await ended == "done"
 
-    alarms.go_on()
-    alarms.go_on()
+    timeouts.go_on()
+    timeouts.go_on()
     for task in (before, within):
         with pytest.raises(TimeoutError):
             await task
