@@ -137,7 +137,7 @@ def partly() -> Task:
 
 
 @task
-def own_model() -> Task:
+def original_model() -> Task:
     """Brings a model of its own."""
     return Task(dataset=_questions(), solver=generate(), scorer=match(), model="mockllm/model")
 

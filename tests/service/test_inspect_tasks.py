@@ -541,7 +541,7 @@ _NOTHING = [
     (bad("exit"), "INSPECT_ENDED", "exit status 3"),
     (bad("die"), "INSPECT_ENDED", "signal 9"),
     (bad("leave"), "INSPECT_FAILED", "ended without a log"),
-    (task("own_model"), "INSPECT_FAILED", "sets its own model 'mockllm/model'"),
+    (task("original_model"), "INSPECT_FAILED", "sets its own model 'mockllm/model'"),
     (Sample(input="elsewhere.py@x"), "TASK_NOT_FOUND", "no file"),
     (Sample(input="../service/serving.py@x"), "PATH_OUT_OF_ROOT", "leads out"),
     (Sample(input="inspect_evals/gsm8k"), "TASK_NOT_ALLOWED", "allowed packages: none"),
@@ -562,7 +562,7 @@ async def test_a_task_that_comes_to_nothing_is_an_error_of_its_own() -> None:
     assert evaluation.metrics.values["capitals[good]/match/accuracy"] == 2 / 3
     assert evaluation.metrics.values["with_tools/errored_samples"] == 3
     assert {key.partition("/")[0] for key in evaluation.metrics.undefined} == {
-        *("broken", "nowhere", "capitals[3]", "bad[4]", "bad[5]", "bad[6]", "own_model", "x[8]", "x[9]", "gsm8k")
+        *("broken", "nowhere", "capitals[3]", "bad[4]", "bad[5]", "bad[6]", "original_model", "x[8]", "x[9]", "gsm8k")
     }
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 WORKER = Path(__file__).parents[2] / "python_worker" / "crucible_worker"
 NOT_OF_THE_FIELD = {
     *("Alarms", "Asks", "Course", "Failures", "Glance", "Handed", "KeptTasks", "Lane", "Ledger", "LivedTime"),
-    *("Looked", "Lookout", "News", "OwnLoop", "Patience", "Place", "Ran", "Room", "SampleRuns", "Seat", "Shown"),
+    *("Looked", "Lookout", "News", "OwnLoop", "Patience", "Place", "Ran", "Room", "SampleRuns", "Seat", "Observation"),
     *("Stamp", "Tolerance", "Typed", "Wall"),
 }
 """A reader who knows the field looks for other nouns: for a queue of time-outs, not for `Alarms`."""

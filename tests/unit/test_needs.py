@@ -51,4 +51,4 @@ def test_every_need_is_a_part():
     evaluators = set[str]().union(*(handed_names(kind.evaluator) for kind in EVALUATORS.values())) - {"sampling"}
 
     assert graders == {field.name for field in dataclasses.fields(GradingParts)}
-    assert evaluators | {"own_evaluators"} == {field.name for field in dataclasses.fields(EvaluatorParts)}
+    assert evaluators | {"custom_evaluators"} == {field.name for field in dataclasses.fields(EvaluatorParts)}

@@ -179,12 +179,12 @@ def evaluate(
         importlib.import_module("crucible_worker.telemetry")
         from crucible_worker.cli.requests import EvaluateOptions, allowing, evaluators_of
 
-        run_summary = importlib.import_module("crucible_worker.cli.running")
+        running = importlib.import_module("crucible_worker.cli.running")
     # Everything is loaded; from here on there is something to clean up.
     raise_interrupts()
     if no_keep and state_dir is not None:
         refuse("--state-dir and --no-keep exclude each other")
-    if output is not None and (why := run_summary.unwritable(output)):
+    if output is not None and (why := running.unwritable(output)):
         refuse(f"--output {output} cannot be written: {why}")
     typed = dataclasses.replace(
         EvaluateOptions.of(model, parameters, kept=not no_keep), evaluators=evaluators_of(evaluator or (), task or ())
@@ -217,9 +217,9 @@ def evaluate(
             )
             if output is not None:
                 refuse_journal("--output", output, settings.state_dir)
-            outcome = run_summary.RunSummary(
+            outcome = running.RunSummary(
                 models=typed.models,
-                shown=run_summary.Observation(as_json=as_json, verbose=verbose, output=output),
+                shown=running.OutputFormat(as_json=as_json, verbose=verbose, output=output),
                 place=None if no_keep else _place(state_dir, settings),
             )
             raise typer.Exit(_run(settings, typed, outcome))
@@ -239,7 +239,7 @@ def _place(state_dir: Path | None, settings: Settings) -> str:
 def _run(settings: Settings, typed: EvaluateOptions, outcome: RunSummary) -> int:
     """Run the requested evaluations and write their results; returns the exit status."""
     from crucible_bridge.errors import BridgeError
-    from crucible_worker.cli.own_files import own_of
+    from crucible_worker.cli.custom_files import custom_files_of
     from crucible_worker.cli.refusals import Refused, refusing
     from crucible_worker.cli.requests import check_allowed, evaluations_to_run
     from crucible_worker.cli.running import run, write_error
@@ -247,14 +247,14 @@ def _run(settings: Settings, typed: EvaluateOptions, outcome: RunSummary) -> int
     shown = outcome.shown
     try:
         with refusing(settings, typed.evaluators):
-            typed, own = own_of(typed)
-        outcome.parts = own.evaluator_parts
+            typed, custom = custom_files_of(typed)
+        outcome.parts = custom.evaluator_parts
         with refusing(settings, typed.evaluators):
-            outcome.suite, asked = evaluations_to_run(typed, own.evaluator_parts)
+            outcome.suite, asked = evaluations_to_run(typed, custom.evaluator_parts)
             check_allowed(typed.tasks, settings)
         outcome.total = len(asked)
         outcome.compared = asyncio.run(
-            run(settings, asked, typed.evaluators, outcome.several, own, quiet=shown.as_json)
+            run(settings, asked, typed.evaluators, outcome.several, custom, quiet=shown.as_json)
         )
     except Refused as refused:
         write_error(refused.error, str(refused), shown)

@@ -206,7 +206,7 @@ async def _infos(bridge: Bridge) -> Infos:
 def _row(evaluation: Evaluation, infos: Infos, *, verbose: bool) -> Sequence[str]:
     from crucible_worker.reports.facts import facts_of
     from crucible_worker.reports.metric_keys import evaluator_sentences
-    from crucible_worker.util.model_refs import format_own_model
+    from crucible_worker.util.model_refs import format_original_model
 
     request = evaluation.request
     lines = list(evaluator_sentences(evaluation, infos, most=MOST_METRICS))
@@ -219,7 +219,7 @@ def _row(evaluation: Evaluation, infos: Infos, *, verbose: bool) -> Sequence[str
         request.run_id,
         "" if request.step is None else str(request.step),
         _progress(evaluation),
-        format_own_model(request.model),
+        format_original_model(request.model),
         "\n".join(lines),
     ]
 

@@ -252,19 +252,26 @@ def _run(
     settings: Settings, typed: EvaluateOptions, asked: FollowOptions, idle_seconds: float | None, *, as_json: bool
 ) -> int:
     from crucible_bridge.errors import BridgeError
+    from crucible_worker.cli.custom_files import custom_files_of
     from crucible_worker.cli.following import refusing_follow, request_of, run
-    from crucible_worker.cli.own_files import own_of
     from crucible_worker.cli.refusals import Refused, refusing
     from crucible_worker.cli.requests import check_allowed
 
     try:
         with refusing(settings, typed.evaluators):
-            typed, own = own_of(typed)
+            typed, custom = custom_files_of(typed)
         with refusing_follow(settings, typed, asked):
-            request = request_of(typed, asked, own.evaluator_parts)
+            request = request_of(typed, asked, custom.evaluator_parts)
             check_allowed(typed.tasks, settings)
         return asyncio.run(
-            run(settings, request, own, lambda: refusing_follow(settings, typed, asked), idle_seconds, as_json=as_json)
+            run(
+                settings,
+                request,
+                custom,
+                lambda: refusing_follow(settings, typed, asked),
+                idle_seconds,
+                as_json=as_json,
+            )
         )
     except Refused as refused:
         typer.echo(f"crucible-worker: {refused}", err=True)

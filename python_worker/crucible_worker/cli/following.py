@@ -218,7 +218,7 @@ _HELD_BY = {"links": "held by links", "copy": "held by a copy", "nothing": "not 
 async def run(
     settings: Settings,
     request: FollowRunRequest,
-    own: CustomFiles | None,
+    custom: CustomFiles | None,
     refusing: Callable[[], AbstractContextManager[None]],
     idle_seconds: float | None,
     *,
@@ -229,7 +229,7 @@ async def run(
     Args:
         settings: of the worker that runs in this process meanwhile.
         request: what to follow.
-        own: evaluators and graders of files that the command names.
+        custom: evaluators and graders of files that the command names.
         refusing: names options in errors that refuse the request.
         idle_seconds: end after so long without work; never if None.
         as_json: write a line of JSON for each evaluation that has ended, and nothing for people.
@@ -243,7 +243,7 @@ async def run(
     log_writer = configure_logging("console", "warning")
     try:
         with progress(sys.stderr, quiet=as_json, lines=True) as show:
-            async with opened(settings, own, termination) as parts:
+            async with opened(settings, custom, termination) as parts:
                 plans = parts.evaluations.plans(plan_to_record, plan_from_record)
                 follows = Follows(
                     parts.evaluations.follow_records(), plans, settings.model_roots, parts.evaluations.background

@@ -475,7 +475,7 @@ def batches_of(
 
 def _by_grader(text: str, options: Mapping[str, Any], *, code: bool, processes: int | None) -> GraderBatches:
     from crucible_bridge.errors import FailedPrecondition, InvalidField
-    from crucible_worker.cli.own_files import OwnFiles
+    from crucible_worker.cli.custom_files import CustomFilesReader
     from crucible_worker.grading import registry
     from crucible_worker.grading.base import AsksJudge
     from crucible_worker.grading.caller import CallerGrader
@@ -485,9 +485,9 @@ def _by_grader(text: str, options: Mapping[str, Any], *, code: bool, processes: 
         raise InvalidField("--grader", "is for answers; --code grades programs without it")
     if processes is not None:
         raise InvalidField("--processes", f"are for mathematics and programs, and --grader is {text[:60]!r}")
-    files = OwnFiles()
+    files = CustomFilesReader()
     name = files.grader(text)
-    parts = GradingParts(own_graders=files.graders)
+    parts = GradingParts(custom_graders=files.graders)
     try:
         made = registry.create(name, options, parts, name_field="--grader", options_field="policy")
     except InvalidField as error:

@@ -35,12 +35,12 @@ def evaluators(kind: _Kind = None, as_json: Json = False) -> None:
     Example: crucible-worker evaluators accuracy
     """
     from crucible_bridge.errors import BridgeError
-    from crucible_worker.cli.own_files import OwnFiles
+    from crucible_worker.cli.custom_files import CustomFilesReader
     from crucible_worker.evaluators import registry
     from crucible_worker.evaluators.registry import EvaluatorParts
 
-    files = OwnFiles()
-    parts = EvaluatorParts(own_evaluators=files.evaluators)
+    files = CustomFilesReader()
+    parts = EvaluatorParts(custom_evaluators=files.evaluators)
     if kind is None:
         found = [_described(each) for each in registry.infos(parts)]
         _list("evaluators", found, as_json=as_json)
@@ -66,12 +66,12 @@ def graders(name: _Name = None, as_json: Json = False) -> None:
     Example: crucible-worker graders math
     """
     from crucible_bridge.errors import BridgeError
-    from crucible_worker.cli.own_files import OwnFiles
+    from crucible_worker.cli.custom_files import CustomFilesReader
     from crucible_worker.grading import registry
     from crucible_worker.grading.registry import GradingParts
 
-    files = OwnFiles()
-    parts = GradingParts(own_graders=files.graders)
+    files = CustomFilesReader()
+    parts = GradingParts(custom_graders=files.graders)
     if name is None:
         found = [_grader_described(each, parts) for each in registry.names(parts)]
         _list("graders", found, as_json=as_json)

@@ -192,30 +192,30 @@ def _run(
 ) -> int:
     """Show the prompts; returns the exit status."""
     from crucible_bridge.errors import BridgeError
-    from crucible_worker.cli.own_files import own_of
+    from crucible_worker.cli.custom_files import custom_files_of
     from crucible_worker.cli.refusals import Refused, refusing
     from crucible_worker.cli.requests import evaluations_to_run
-    from crucible_worker.cli.running import Observation, write_error
+    from crucible_worker.cli.running import OutputFormat, write_error
     from crucible_worker.telemetry import configure_logging
 
     shown: list[tuple[str, RenderSampleResponse]] = []
     log_writer = configure_logging("console", "warning")
     try:
         with refusing(settings, typed.evaluators):
-            typed, own = own_of(typed, address)
+            typed, custom = custom_files_of(typed, address)
         with refusing(settings, typed.evaluators):
-            _, asked = evaluations_to_run(typed, own.evaluator_parts)
+            _, asked = evaluations_to_run(typed, custom.evaluator_parts)
         found = (
             _of_worker(remote, settings, typed, asked, sample)
             if remote is not None
-            else asyncio.run(_here(settings, typed, asked, sample, own))
+            else asyncio.run(_here(settings, typed, asked, sample, custom))
         )
         shown = [(each.name, response) for each, response in zip(asked, found)]
     except Refused as refused:
-        write_error(refused.error, str(refused), Observation(as_json=as_json))
+        write_error(refused.error, str(refused), OutputFormat(as_json=as_json))
         return EXIT_USAGE
     except BridgeError as error:
-        write_error(error, str(error), Observation(as_json=as_json))
+        write_error(error, str(error), OutputFormat(as_json=as_json))
         return EXIT_FAILED
     except asyncio.CancelledError:  # SIGTERM
         return EXIT_FAILED
@@ -230,13 +230,13 @@ def _run(
 
 
 async def _here(
-    settings: Settings, typed: EvaluateOptions, asked: Sequence[EvaluationToRun], sample: str, own: CustomFiles
+    settings: Settings, typed: EvaluateOptions, asked: Sequence[EvaluationToRun], sample: str, custom: CustomFiles
 ) -> list[RenderSampleResponse]:
     Termination()
     from crucible_worker.cli.refusals import refusing
 
     found: list[RenderSampleResponse] = []
-    async with opened(settings, own) as parts:
+    async with opened(settings, custom) as parts:
         for each in asked:
             with refusing(settings, typed.evaluators, each.path, model=each.model):
                 found.append(await parts.evaluations.render(each.request, sample))

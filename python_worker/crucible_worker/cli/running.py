@@ -53,7 +53,7 @@ from crucible_worker.reports.facts import adjustments_text, another_model, named
 from crucible_worker.reports.metric_keys import evaluator_sentences, unscored_warnings
 from crucible_worker.server.parts import CustomFiles
 from crucible_worker.telemetry import configure_logging
-from crucible_worker.util.model_refs import format_own_model
+from crucible_worker.util.model_refs import format_original_model
 
 if TYPE_CHECKING:
     from crucible_bridge import Bridge
@@ -63,7 +63,7 @@ __all__ = [
     "Compared",
     "EvaluationRun",
     "NotRun",
-    "Observation",
+    "OutputFormat",
     "RunSummary",
     "compared",
     "comparison_as_data",
@@ -114,7 +114,7 @@ async def compared(comparisons: Comparisons, ended: Sequence[tuple[str, Evaluati
 
 
 async def _pairs(comparisons: Comparisons, name: str, evaluations: Sequence[Evaluation]) -> AsyncIterator[Compared]:
-    models = {evaluation.evaluation_id: format_own_model(evaluation.request.model) for evaluation in evaluations}
+    models = {evaluation.evaluation_id: format_original_model(evaluation.request.model) for evaluation in evaluations}
     try:
         found = await comparisons.compare(CompareRequest(evaluation_ids=tuple(models), max_listed=0))
     except BridgeError as error:
@@ -222,7 +222,7 @@ async def run(
     asked: Sequence[EvaluationToRun],
     evaluators: Sequence[str],
     ended: list[EvaluationRun | NotRun],
-    own: CustomFiles | None = None,
+    custom: CustomFiles | None = None,
     *,
     quiet: bool,
 ) -> Sequence[Compared]:
@@ -233,7 +233,7 @@ async def run(
         asked: what to run.
         evaluators: as typed, "[NAME=]KIND", for error messages.
         ended: receives each evaluation when it has ended, so that these remain if another is interrupted.
-        own: evaluators and graders of files that the command names.
+        custom: evaluators and graders of files that the command names.
         quiet: write no progress without a terminal.
 
     Returns:
@@ -248,7 +248,7 @@ async def run(
     try:
         with progress(sys.stderr, quiet=quiet) as show:
             show.phase(asked[0].label, "opening the journal")
-            async with opened(settings, own, termination) as parts:
+            async with opened(settings, custom, termination) as parts:
                 for each in asked:
                     found = await _one(parts.evaluations, settings, each, evaluators, show)
                     ended.append(found)
@@ -368,7 +368,7 @@ async def _first_unscored(evaluations: Evaluations, evaluation: Evaluation) -> d
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Observation:
+class OutputFormat:
     """How results are shown."""
 
     as_json: bool = False
@@ -414,7 +414,7 @@ class RunSummary:
 
     models: Sequence[str]
     """The models as they were typed."""
-    shown: Observation = dataclasses.field(default_factory=Observation)
+    shown: OutputFormat = dataclasses.field(default_factory=OutputFormat)
     """How they are shown."""
     place: str | None = None
     """Options by which other commands read the journal of the results; None if the results are not kept."""
@@ -525,7 +525,7 @@ def joint_as_text(joint: Joint) -> str:
     return f"{prompt}, target {target}"
 
 
-def write_error(error: BridgeError, message: str, shown: Observation) -> None:
+def write_error(error: BridgeError, message: str, shown: OutputFormat) -> None:
     """Write why nothing ran: a line on stderr, and an object for programs.
 
     Raises:
@@ -586,7 +586,7 @@ def _ended_by(evaluation: Evaluation, problem: Problem) -> str:
 def _by_model(evaluation: Evaluation, usage: Usage) -> Iterator[tuple[str, Usage]]:
     """The usage of the model and the further ones, if they were queried."""
     if usage.calls:
-        yield format_own_model(evaluation.request.model), usage
+        yield format_original_model(evaluation.request.model), usage
     for judge in usage.judges:
         yield named_with_role(evaluation, judge.model), judge.usage
 
@@ -612,7 +612,7 @@ def _problem_text(problem: Problem) -> str:
 
 
 def _title(evaluation: Evaluation) -> str:
-    model, seconds = format_own_model(evaluation.request.model), evaluation.duration_ns / 1e9
+    model, seconds = format_original_model(evaluation.request.model), evaluation.duration_ns / 1e9
     return f"{model}: {evaluation.state.value} in {seconds:.1f} s"
 
 
@@ -680,7 +680,7 @@ def resume_here(evaluation_id: str | None, *places: Any, as_json: bool, **flags:
         return EXIT_FAILED if refused else 0
     config, state_dir, *_ = places
     settings = with_roots(settings_or_exit(config, state_dir=state_dir, **flags))
-    outcome = RunSummary(models=[one.model for one in asked], shown=Observation(as_json=as_json), total=len(asked))
+    outcome = RunSummary(models=[one.model for one in asked], shown=OutputFormat(as_json=as_json), total=len(asked))
     kinds = [spec.label for one in asked for spec in one.request.evaluators]
     try:
         asyncio.run(run(settings, asked, kinds, outcome.several, quiet=as_json))

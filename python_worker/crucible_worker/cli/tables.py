@@ -9,7 +9,7 @@ from typing import Any, TextIO
 from crucible_bridge.events import Event
 from crucible_bridge.types import Evaluation, SampleResult
 from crucible_worker.reports.facts import engine_as_data, usage_as_data
-from crucible_worker.util.model_refs import format_own_model
+from crucible_worker.util.model_refs import format_original_model
 
 __all__ = ["evaluation_as_data", "event_as_data", "one_line", "unscored", "write_table"]
 
@@ -58,7 +58,7 @@ def evaluation_as_data(evaluation: Evaluation, first_unscored: Mapping[str, Samp
         "run_id": evaluation.request.run_id,
         "step": evaluation.request.step,
         "state": evaluation.state.value,
-        "model": format_own_model(evaluation.request.model),
+        "model": format_original_model(evaluation.request.model),
         "metrics": dict(evaluation.metrics.values),
         "undefined": dict(evaluation.metrics.undefined),
         "evaluators": [

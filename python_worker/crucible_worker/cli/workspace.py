@@ -59,13 +59,13 @@ class Termination:
 
 @contextlib.asynccontextmanager
 async def opened(
-    settings: Settings, own: CustomFiles | None = None, termination: Termination | None = None
+    settings: Settings, custom: CustomFiles | None = None, termination: Termination | None = None
 ) -> AsyncIterator[Parts]:
     """The parts of a worker, with a user's own evaluators and graders; its children end with the block.
 
     Args:
         settings: of the worker.
-        own: the user's evaluators and graders.
+        custom: the user's evaluators and graders.
         termination: of the command. If its task is cancelled without it, by Ctrl-C, no worker resumes without a call
             what is interrupted then.
 
@@ -77,7 +77,7 @@ async def opened(
     # A command evaluates; it removes nothing that others left in the journal.
     limits = settings.limits.without_retention()
     settings = dataclasses.replace(settings, limits=limits, resume_interrupted=False)
-    parts = await build(settings, own, feed_all=False)
+    parts = await build(settings, custom, feed_all=False)
     try:
         yield parts
     except asyncio.CancelledError:

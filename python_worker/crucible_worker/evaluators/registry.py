@@ -58,7 +58,7 @@ class EvaluatorParts:
     """The Inspect tasks that may be run. None if none may."""
     environments: Environments = dataclasses.field(default_factory=Environments)
     """Users' environments, and the variables that their processes get from the worker."""
-    own_evaluators: Mapping[str, GuardedType] = dataclasses.field(default_factory=dict)
+    custom_evaluators: Mapping[str, GuardedType] = dataclasses.field(default_factory=dict)
     """Evaluators of files that a user names on the command line, by kind; no call can add one."""
     models: Mapping[str, ModelRef] = dataclasses.field(default_factory=dict)
     """Further models of one request, by role or by the name that a task has for them; empty outside of a request."""
@@ -92,20 +92,20 @@ _MAX_SHOWN = 60  # characters of an unknown kind that an error repeats
 
 def kinds(parts: EvaluatorParts | None = None) -> Sequence[str]:
     """Kinds for requests: built-in ones, those of a user's files, then installed ones; nothing is loaded."""
-    own = () if parts is None else parts.own_evaluators
+    own = () if parts is None else parts.custom_evaluators
     return list(dict.fromkeys((*EVALUATORS, *own, *installed.names())))
 
 
 def infos(parts: EvaluatorParts) -> Sequence[EvaluatorInfo]:
     """Every evaluator of a worker with these parts, in the order of `kinds`; imports installed ones, slowly."""
-    held = {**parts.own_evaluators, **EVALUATORS}
+    held = {**parts.custom_evaluators, **EVALUATORS}
     found = [held[kind].info if kind in held else installed.described(kind) for kind in kinds(parts)]
     return [info if info.kind != Inspect.kind or parts.inspect is not None else _without_tasks(info) for info in found]
 
 
 def is_installed(spec: EvaluatorSpec, parts: EvaluatorParts) -> bool:
     """Whether a specification names an installed evaluator or environment, which must be imported; loads nothing."""
-    foreign = spec.kind not in EVALUATORS and spec.kind not in parts.own_evaluators
+    foreign = spec.kind not in EVALUATORS and spec.kind not in parts.custom_evaluators
     return foreign or installed_environment(spec) is not None
 
 
@@ -179,7 +179,7 @@ def create(
 
 
 def _type_of(kind: str, field: str, parts: EvaluatorParts | None) -> DeclaredKind | GuardedType:
-    own = None if parts is None else parts.own_evaluators.get(kind)
+    own = None if parts is None else parts.custom_evaluators.get(kind)
     found = EVALUATORS.get(kind) or own or installed.find(kind)
     if found is None:
         known = ", ".join(kinds(parts))

@@ -29,7 +29,7 @@ from crucible_worker.journal import Journal
 from crucible_worker.journal.queries import EvaluationRow
 from crucible_worker.journal.records import request_from_record
 from crucible_worker.journal.usage import usage_measurements
-from crucible_worker.util.model_refs import format_own_model
+from crucible_worker.util.model_refs import format_original_model
 
 __all__ = [
     "FLUSH_SECONDS",
@@ -58,7 +58,7 @@ def start(row: EvaluationRow, worker_id: str | None) -> Event:
     """EVALUATION_START, once; `worker_id` is that of the worker that counted the samples, None if none did."""
     request = request_from_record(row.request)
     metadata = {
-        "model": format_own_model(request.model),
+        "model": format_original_model(request.model),
         "evaluators": ",".join(spec.label for spec in request.evaluators),
     }
     if worker_id is not None:
@@ -167,7 +167,7 @@ def complete(
         EventKind.EVALUATION_COMPLETE,
         duration_ns=duration_ns,
         measurements={**usage_measurements(usage), **metrics.values, "sample_count": float(sample_count)},
-        metadata={"model": format_own_model(request.model), **_of_metrics(request, metrics)},
+        metadata={"model": format_original_model(request.model), **_of_metrics(request, metrics)},
     )
 
 

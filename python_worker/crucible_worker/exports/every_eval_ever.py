@@ -39,7 +39,7 @@ from crucible_worker.exports.record_data import dataset_name, record_data, utc
 from crucible_worker.reports.as_json import asked_text, record_as_data, said_as_data
 from crucible_worker.reports.facts import adjustments_text, another_model, format_dataset, problem_text
 from crucible_worker.reports.metric_keys import EvaluatorKeys, Infos, keys_of
-from crucible_worker.util.model_refs import own_model
+from crucible_worker.util.model_refs import original_model
 
 __all__ = ["SamplesFile", "description_of", "folder_of", "identity_of"]
 
@@ -296,7 +296,7 @@ def _source(evaluation: Evaluation) -> dict[str, Any]:
 
 
 def _model_info(evaluation: Evaluation) -> dict[str, Any]:
-    model = own_model(evaluation.request.model)
+    model = original_model(evaluation.request.model)
     here = isinstance(model, EmbeddedModel | LocalModel | HubModel)
     info: dict[str, Any] = {
         "name": record_data(format_model(model)),

@@ -33,7 +33,7 @@ from crucible_worker.exports.record_data import dataset_name, record_data, utc
 from crucible_worker.reports.as_json import record_as_data
 from crucible_worker.reports.facts import another_model, format_dataset, problem_text
 from crucible_worker.reports.plain_json import replace_surrogates
-from crucible_worker.util.model_refs import format_own_model
+from crucible_worker.util.model_refs import format_original_model
 from crucible_worker.util.reasoning import part_thinking
 
 __all__ = ["Counts", "header_of", "member_name", "sample_of", "start_of", "summary_of", "written"]
@@ -91,7 +91,7 @@ def start_of(evaluation: Evaluation, version: str) -> dict[str, Any]:
 def header_of(evaluation: Evaluation, version: str, counts: Counts) -> dict[str, Any]:
     """Everything but the samples; arguments as in `start_of`."""
     request = evaluation.request
-    model = format_own_model(request.model)
+    model = format_original_model(request.model)
     config = _generation(request.sampling, evaluation.engine)
     failed = evaluation.state is EvaluationState.FAILED and evaluation.problem is not None
     return {
@@ -159,7 +159,7 @@ def header_of(evaluation: Evaluation, version: str, counts: Counts) -> dict[str,
 
 def sample_of(evaluation: Evaluation, results: Sequence[SampleResult]) -> dict[str, Any]:
     """The entry of a sample and a repeat, with all its results."""
-    model = format_own_model(evaluation.request.model)
+    model = format_original_model(evaluation.request.model)
     # The output of a sample is that of the first evaluator that asked for one.
     main = next((result for result in results if result.output or result.turns), results[0])
     record = record_as_data(main)

@@ -9,7 +9,7 @@ from typing import IO, Any
 
 from crucible_bridge.types import Evaluation, Problem, Sample, SampleResult, Usage
 from crucible_worker.exports.record_data import record_data
-from crucible_worker.util.model_refs import format_own_model
+from crucible_worker.util.model_refs import format_original_model
 
 __all__ = ["EVALUATION_COLUMNS", "EXTRA", "LinesWriter", "ParquetColumn", "ParquetWriter", "columns", "row_of"]
 
@@ -26,7 +26,7 @@ EVALUATION_COLUMNS = {
 def row_of(evaluation: Evaluation, result: SampleResult) -> dict[str, Any]:
     """A result of a sample as plain data."""
     request = evaluation.request
-    values = (evaluation.evaluation_id, request.run_id, request.step, format_own_model(request.model))
+    values = (evaluation.evaluation_id, request.run_id, request.step, format_original_model(request.model))
     return {**dict(zip(EVALUATION_COLUMNS, map(record_data, values), strict=True)), **record_data(result)}
 
 

@@ -53,7 +53,7 @@ class GradingParts:
     """The processes in which mathematics is computed, or the cluster that has them."""
     places: SandboxSlots | ClusterPlaces | None = None
     """The places where programs run."""
-    own_graders: Mapping[str, GraderType] = dataclasses.field(default_factory=dict)
+    custom_graders: Mapping[str, GraderType] = dataclasses.field(default_factory=dict)
     """Graders of files that a user names on the command line, by name; no call can add one."""
 
 
@@ -115,9 +115,9 @@ def _rubric(
     *,
     pool: GradingPool | Fanout | None,
     places: SandboxSlots | ClusterPlaces | None,
-    own_graders: Mapping[str, GraderType],
+    custom_graders: Mapping[str, GraderType],
 ) -> Grader:
-    parts = GradingParts(pool=pool, places=places, own_graders=own_graders)
+    parts = GradingParts(pool=pool, places=places, custom_graders=custom_graders)
     return rubric_of(options, functools.partial(create, parts=parts))
 
 
@@ -145,12 +145,12 @@ GRADERS: Mapping[str, OwnGrader] = MappingProxyType(
 
 def names(parts: GradingParts = NO_GRADING_PARTS) -> Sequence[str]:
     """Names that can be requested: built-in, then the user's own, then installed ones; nothing is loaded."""
-    return list(dict.fromkeys((*GRADERS, *parts.own_graders, *custom.names())))
+    return list(dict.fromkeys((*GRADERS, *parts.custom_graders, *custom.names())))
 
 
 def found(name: str, parts: GradingParts, name_field: str) -> GraderType | OwnGrader:
     """The grader of a name; arguments and errors are those of `create`."""
-    grader = GRADERS.get(name) or parts.own_graders.get(name) or _of_caller(name) or custom.find(name)
+    grader = GRADERS.get(name) or parts.custom_graders.get(name) or _of_caller(name) or custom.find(name)
     if grader is None:
         known = ", ".join((*names(parts), f"{CALLER}:NAME"))
         raise InvalidField(name_field, f"is {name[:60]!r}, known are: {known}", reason=Reason.UNKNOWN_GRADER)

@@ -38,7 +38,7 @@ from crucible_worker.journal.queries import Reads, SnapshotReads, evaluation_of,
 from crucible_worker.reports.facts import format_dataset
 from crucible_worker.reports.metric_keys import keys_of_result
 from crucible_worker.reports.ranking import Written, enough_scored, scored_by_key, superseded
-from crucible_worker.util.model_refs import as_managed, format_own_model, own_model
+from crucible_worker.util.model_refs import as_managed, format_original_model, original_model
 
 __all__ = [
     "DEFAULT_PAGE",
@@ -400,13 +400,13 @@ def _by_checkpoint(measured: Iterable[CheckpointMeasurement]) -> Mapping[_Key, S
 
 
 def _key(one: CheckpointMeasurement) -> _Key:
-    return one.step is not None, one.step or 0, format_own_model(one.model)
+    return one.step is not None, one.step or 0, format_original_model(one.model)
 
 
 def _checkpoint(
     found: Sequence[CheckpointMeasurement], marked: Mapping[str, Sequence[str]], gone: frozenset[str]
 ) -> Checkpoint:
-    model = own_model(found[0].model)
+    model = original_model(found[0].model)
     base, adapter = _parts(model)
     return Checkpoint(
         step=found[0].step,

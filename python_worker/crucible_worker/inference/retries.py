@@ -33,7 +33,7 @@ from crucible_worker.backends.distributions import Measured, impossible, refuse_
 from crucible_worker.backends.metering import Meter
 from crucible_worker.inference.transcripts import CallListener, Transcript
 from crucible_worker.util.error_reporter import logged
-from crucible_worker.util.model_refs import format_own_model
+from crucible_worker.util.model_refs import format_original_model
 from crucible_worker.util.tasks import Backoff, TimeoutQueue
 
 __all__ = [
@@ -239,7 +239,7 @@ def service_of(model: ModelRef) -> str:
         case TinkerModel():
             return f"service {model.service}" if model.service else "the Tinker service"
         case _:
-            return f"model {format_own_model(model)}"
+            return f"model {format_original_model(model)}"
 
 
 async def _unavailable(model: Model) -> BridgeError | None:

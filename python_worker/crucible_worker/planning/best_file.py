@@ -18,7 +18,7 @@ from crucible_bridge.reasons import Reason
 from crucible_bridge.types import HubModel, LocalModel, ModelRef, format_model
 from crucible_worker.exports.files import whole_file
 from crucible_worker.util.files import LeadsOut, find_below
-from crucible_worker.util.model_refs import as_managed, own_model, own_path
+from crucible_worker.util.model_refs import as_managed, original_model, original_path
 
 __all__ = ["BEST_FILE", "Followed", "check_has_folder", "write_best"]
 
@@ -93,7 +93,7 @@ def write_best(
         own = str(holder / name)
         if own != path and _is_there(roots, own):
             path = own
-        model = own_model(model)
+        model = original_model(model)
     else:
         holder, own = PurePath(followed.directory), followed.source
         name = os.path.relpath(own, holder)
@@ -132,7 +132,7 @@ def _parts(path: str) -> tuple[PurePath, str]:
 
     A checkpoint that is held while it is read, "sums/.crucible/RUN/step-600", belongs to "sums".
     """
-    pure = PurePath(own_path(path))
+    pure = PurePath(original_path(path))
     if pure.name in ("", ".."):
         raise PermissionDenied(
             f"is {path!r}: {BEST_FILE} is written above the checkpoint, so name the checkpoint's own folder",

@@ -66,7 +66,7 @@ from crucible_worker.planning.best_file import Followed, write_best
 from crucible_worker.reports.metric_keys import keys_of
 from crucible_worker.reports.ranking import enough_scored, scored_by_key
 from crucible_worker.util.error_reporter import logged
-from crucible_worker.util.model_refs import format_own_model
+from crucible_worker.util.model_refs import format_original_model
 
 __all__ = ["LOOK_SECONDS", "Patient"]
 
@@ -136,7 +136,7 @@ def plateau_event(plan: PatientPlan, best: PatientStep, point: PatientStep, sinc
 
 
 def _model(step: PatientStep) -> str:
-    return format_own_model(parse_model(step.model))
+    return format_original_model(parse_model(step.model))
 
 
 def _event(

@@ -30,7 +30,7 @@ from crucible_worker.reports.facts import (
     usage_as_data,
 )
 from crucible_worker.reports.plain_json import plain
-from crucible_worker.util.model_refs import format_own_model
+from crucible_worker.util.model_refs import format_original_model
 
 __all__ = [
     "asked_text",
@@ -86,7 +86,7 @@ def _evaluation(evaluation: Evaluation) -> dict[str, Any]:
         "waiting_for": evaluation.waiting_for,
         "run_id": request.run_id,
         "step": request.step,
-        "model": format_own_model(request.model),
+        "model": format_original_model(request.model),
         "model_fingerprint": evaluation.model_fingerprint,
         "dataset": format_dataset(request.dataset),
         "dataset_fingerprint": evaluation.dataset_fingerprint,

@@ -17,7 +17,7 @@ from crucible_worker.reports.facts import (
 )
 from crucible_worker.reports.metric_keys import unscored_warnings, without_equal_strict
 from crucible_worker.reports.plain_json import replace_surrogates
-from crucible_worker.util.model_refs import format_own_model
+from crucible_worker.util.model_refs import format_original_model
 
 __all__ = ["MAX_CELL_CHARS", "render_markdown"]
 
@@ -131,7 +131,7 @@ def _tokens(evaluation: Evaluation) -> Iterator[Sequence[str]]:
         if usage is None:
             continue
         if usage.calls:
-            yield _tokens_row(label, format_own_model(evaluation.request.model), usage)
+            yield _tokens_row(label, format_original_model(evaluation.request.model), usage)
         for judge in usage.judges:
             yield _tokens_row(label, named_with_role(evaluation, judge.model), judge.usage)
 

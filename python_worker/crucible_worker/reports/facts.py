@@ -27,7 +27,7 @@ from crucible_bridge.types import (
     format_model,
     parse_model,
 )
-from crucible_worker.util.model_refs import format_own_model
+from crucible_worker.util.model_refs import format_original_model
 
 __all__ = [
     "MAX_FAILURES",
@@ -57,7 +57,7 @@ def facts_of(evaluation: Evaluation) -> Mapping[str, str]:
         "state": state_text(evaluation),
         "run": request.run_id,
         "step": "" if request.step is None else str(request.step),
-        "model": format_own_model(request.model),
+        "model": format_original_model(request.model),
         "model fingerprint": evaluation.model_fingerprint,
         "data set": format_dataset(request.dataset),
         **{f"renderer of {one.evaluator}": _format_rendering(one) for one in evaluation.rendering},

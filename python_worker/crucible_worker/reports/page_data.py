@@ -40,7 +40,7 @@ from crucible_worker.reports.metric_keys import (
 )
 from crucible_worker.reports.plain_json import plain
 from crucible_worker.reports.ranking import Written, enough_scored, scored_by_key, scored_in_words, superseded
-from crucible_worker.util.model_refs import format_own_model
+from crucible_worker.util.model_refs import format_original_model
 
 __all__ = [
     "MOST_COMPARED",
@@ -79,7 +79,7 @@ def _summary(evaluation: Evaluation, keys: Sequence[EvaluatorKeys]) -> dict[str,
         "waiting_for": evaluation.waiting_for,
         "run": request.run_id,
         "step": request.step,
-        "model": format_own_model(request.model),
+        "model": format_original_model(request.model),
         "dataset": format_dataset(request.dataset),
         "dataset_fingerprint": evaluation.dataset_fingerprint,
         "labels": dict(request.labels),

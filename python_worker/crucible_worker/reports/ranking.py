@@ -13,7 +13,7 @@ from typing import NamedTuple
 from crucible_bridge.types import EvaluatorResult, ModelRef, ScoredCount
 from crucible_worker.reports.metric_keys import STRICT
 from crucible_worker.util.fingerprints import is_of_files, model_part, same
-from crucible_worker.util.model_refs import format_own_model
+from crucible_worker.util.model_refs import format_original_model
 
 __all__ = ["MIN_SCORED_SHARE", "Written", "enough_scored", "scored_by_key", "scored_in_words", "superseded"]
 
@@ -80,7 +80,7 @@ def superseded(of_run: Iterable[Written]) -> frozenset[str]:
     places: dict[tuple[int | None, str], list[Written]] = {}
     for one in of_run:
         if is_of_files(_model_of(one)):
-            places.setdefault((one.step, format_own_model(one.model)), []).append(one)
+            places.setdefault((one.step, format_original_model(one.model)), []).append(one)
     found: set[str] = set()
     for written in places.values():
         latest = _model_of(max(written, key=lambda one: one.created_ns))

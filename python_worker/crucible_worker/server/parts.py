@@ -107,19 +107,19 @@ class CustomFiles:
     @property
     def evaluator_parts(self) -> EvaluatorParts:
         """Evaluator parts with only these."""
-        return EvaluatorParts(grading=GradingParts(own_graders=self.graders), own_evaluators=self.evaluators)
+        return EvaluatorParts(grading=GradingParts(custom_graders=self.graders), custom_evaluators=self.evaluators)
 
 
 Build = Callable[[Settings], Awaitable[Parts]]
 """Builds the parts of a worker; tests pass their own function."""
 
 
-async def build(settings: Settings, own: CustomFiles | None = None, *, feed_all: bool = True) -> Parts:
+async def build(settings: Settings, custom: CustomFiles | None = None, *, feed_all: bool = True) -> Parts:
     """Build the parts of a worker from its settings; nothing heavy is imported before it is used.
 
     Args:
         settings: of the worker.
-        own: evaluators and graders from files that a user names on the command line; none if None.
+        custom: evaluators and graders from files that a user names on the command line; none if None.
         feed_all: feed the loggers of all experiments of the journal; a command feeds those that it logs to.
 
     Raises:
@@ -139,7 +139,7 @@ async def build(settings: Settings, own: CustomFiles | None = None, *, feed_all:
         },
         infos=lambda: (local.info("embedded"), local.info("local"), openai.info(), tinker.info()),
         fleets=lambda: (*openai.fleets(), *local.fleets()),
-        own=own,
+        custom=custom,
         feed_all=feed_all,
     )
 
@@ -150,7 +150,7 @@ async def build_with(
     backends: Mapping[type[ModelRef], Backend],
     infos: Callable[[], Sequence[BackendInfo]],
     fleets: Callable[[], Sequence[Fleet]] = tuple,
-    own: CustomFiles | None = None,
+    custom: CustomFiles | None = None,
     feed_all: bool = True,
 ) -> Parts:
     """Build the parts of a worker with the given backends, and open the journal.
@@ -167,10 +167,10 @@ async def build_with(
     grading = None if settings.grading_processes == 0 else fanout or GradingPool(settings.grading_processes)
     code = None if settings.code_sandboxes == 0 else _places(settings, fanout)
     parts = EvaluatorParts(
-        grading=GradingParts(pool=grading, places=code, own_graders={} if own is None else own.graders),
+        grading=GradingParts(pool=grading, places=code, custom_graders={} if custom is None else custom.graders),
         inspect=_inspect(settings),
         environments=Environments(settings.environment_variables),
-        own_evaluators={} if own is None else own.evaluators,
+        custom_evaluators={} if custom is None else custom.evaluators,
     )
     # Its processes load their modules with the first template, unless they grade as well.
     own_pool = grading if isinstance(grading, GradingPool) else None

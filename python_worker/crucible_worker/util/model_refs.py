@@ -18,9 +18,9 @@ __all__ = [
     "SCHEME",
     "ManagedRef",
     "as_managed",
-    "format_own_model",
-    "own_model",
-    "own_path",
+    "format_original_model",
+    "original_model",
+    "original_path",
     "read_managed_ref",
 ]
 
@@ -90,7 +90,7 @@ HOLD_FOLDER = ".crucible"
 """Name of the folder in which the checkpoints of a followed directory are held while they are read."""
 
 
-def own_path(path: str) -> str:
+def original_path(path: str) -> str:
     """The path at which the trainer saved a checkpoint; any other path than a held one is returned as it is."""
     parts = PurePath(path).parts
     if len(parts) < 3 or parts[-3] != HOLD_FOLDER:
@@ -98,18 +98,18 @@ def own_path(path: str) -> str:
     return str(PurePath(*parts[:-3], parts[-1]))
 
 
-def own_model(model: ModelRef) -> ModelRef:
+def original_model(model: ModelRef) -> ModelRef:
     """A model with the trainer's own path in place of a held one, of its adapter too."""
     if (managed := as_managed(model)) is not None:
-        adapter = None if managed.adapter is None else own_path(managed.adapter)
-        return dataclasses.replace(managed, path=own_path(managed.path), adapter=adapter).to_model()
+        adapter = None if managed.adapter is None else original_path(managed.adapter)
+        return dataclasses.replace(managed, path=original_path(managed.path), adapter=adapter).to_model()
     if not isinstance(model, LocalModel | HubModel):
         return model
     if model.adapter_path is not None:
-        model = dataclasses.replace(model, adapter_path=own_path(model.adapter_path))
-    return dataclasses.replace(model, path=own_path(model.path)) if isinstance(model, LocalModel) else model
+        model = dataclasses.replace(model, adapter_path=original_path(model.adapter_path))
+    return dataclasses.replace(model, path=original_path(model.path)) if isinstance(model, LocalModel) else model
 
 
-def format_own_model(model: ModelRef) -> str:
-    """A model as people read it: `own_model` as text."""
-    return format_model(own_model(model))
+def format_original_model(model: ModelRef) -> str:
+    """A model as people read it: `original_model` as text."""
+    return format_model(original_model(model))

@@ -50,7 +50,7 @@ class _Says:
 def _judged_by(grade: Grade) -> Accuracy:
     """What has a user's own grader judge."""
     says = GraderType(name="says", description="It says one thing.", make=lambda options: _Says(grade))
-    return Accuracy(grader="says", sampling=GREEDY, grading=GradingParts(own_graders={"says": says}))
+    return Accuracy(grader="says", sampling=GREEDY, grading=GradingParts(custom_graders={"says": says}))
 
 
 async def test_an_answer_is_sampled_and_graded() -> None:

@@ -204,7 +204,7 @@ class Acting(RLTestSet):
 def _guarded(evaluator: type[BaseEvaluator], parts: EvaluatorParts, **options: Any) -> GuardedEvaluator:
     kind = installed.kind_of(evaluator.kind, "mine.py", evaluator)
     spec = EvaluatorSpec(kind=evaluator.kind, options=options)
-    made = registry.create(spec, 0, SAMPLING, dataclasses.replace(parts, own_evaluators={evaluator.kind: kind}))
+    made = registry.create(spec, 0, SAMPLING, dataclasses.replace(parts, custom_evaluators={evaluator.kind: kind}))
     assert isinstance(made, GuardedEvaluator)
     return made
 

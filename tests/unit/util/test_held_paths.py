@@ -3,7 +3,7 @@
 import pytest
 
 from crucible_bridge.types import EmbeddedModel, HubModel, LocalModel, ModelRef
-from crucible_worker.util.model_refs import own_model, own_path
+from crucible_worker.util.model_refs import original_model, original_path
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ from crucible_worker.util.model_refs import own_model, own_path
 )
 def test_a_held_path_becomes_the_trainers(path: str, own: str):
     """Another path is not changed."""
-    assert own_path(path) == own
+    assert original_path(path) == own
 
 
 @pytest.mark.parametrize(
@@ -36,4 +36,4 @@ def test_a_held_path_becomes_the_trainers(path: str, own: str):
 )
 def test_a_model_has_the_trainers_path(model: ModelRef, own: ModelRef):
     """The path of an adapter is such a path too; the rest of the model stays."""
-    assert own_model(model) == own
+    assert original_model(model) == own

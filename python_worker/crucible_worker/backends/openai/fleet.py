@@ -37,13 +37,13 @@ __all__ = [
     "RESOLVE_SECONDS",
     "REST_SECONDS",
     "Fleet",
+    "ListedModel",
     "Resolve",
-    "Shown",
     "addresses_of",
     "difference",
+    "listed_model",
     "refuse_difference",
     "resolve",
-    "shown_of",
 ]
 
 # The addresses of a server's name: each one is a replica, as those of a headless Service of Kubernetes are.
@@ -90,11 +90,11 @@ _FIELDS = ("owned_by", "root", "parent", "max_model_len", "meta")
 _MAX_CHARS = 80
 """Most characters of a value in an error."""
 
-Shown = Mapping[str, Any]
+ListedModel = Mapping[str, Any]
 """What a list of models shows of one model, by field; empty if it has no such model."""
 
 
-def shown_of(content: bytes, model: str) -> Shown | None:
+def listed_model(content: bytes, model: str) -> ListedModel | None:
     """What a list of models shows of a model; None if it is no list, or an empty one.
 
     Args:
@@ -113,14 +113,14 @@ def shown_of(content: bytes, model: str) -> Shown | None:
     return {}
 
 
-def difference(one: Shown | None, other: Shown | None) -> str:
+def difference(one: ListedModel | None, other: ListedModel | None) -> str:
     """The first field that two replicas show differently; empty if there is none, or one of them shows nothing."""
     if one is None or other is None:
         return ""
     return next((field for field in ("id", *_FIELDS) if one.get(field) != other.get(field)), "")
 
 
-def refuse_difference(shown: Mapping[str, Shown | None], server: str, model: str) -> Shown | None:
+def refuse_difference(shown: Mapping[str, ListedModel | None], server: str, model: str) -> ListedModel | None:
     """Refuse replicas that do not show the same.
 
     Args:
@@ -149,7 +149,7 @@ def refuse_difference(shown: Mapping[str, Shown | None], server: str, model: str
     return one
 
 
-def _told(name: str, shown: Shown, field: str) -> str:
+def _told(name: str, shown: ListedModel, field: str) -> str:
     if field == "id":
         return f"replica {name} {'has it' if shown else 'does not list it'}"
     value = json.dumps(shown.get(field), ensure_ascii=False)
@@ -234,7 +234,7 @@ class Fleet:
         self._balancer = Balancer((), most_requests=server.max_connections, clock=clock)
         self._resolved_at: float | None = None
         self._resolving = asyncio.Lock()
-        self._shown: collections.OrderedDict[str, Shown | None] = collections.OrderedDict()
+        self._shown: collections.OrderedDict[str, ListedModel | None] = collections.OrderedDict()
         # Those that could not list their models, and how many requests they had answered then.
         self._unlisted: dict[str, int] = {}
         # In the order of their turns; those that a replica has failed come first.
@@ -296,7 +296,7 @@ class Fleet:
         if len(absent) == len(answers):
             raise _all_absent(list(absent.values()))
         told = {
-            str(number): shown_of(content, model)
+            str(number): listed_model(content, model)
             for number, content in enumerate(answers.values(), start=1)
             if isinstance(content, bytes)
         }
@@ -559,7 +559,7 @@ class Fleet:
 
     def _shows_the_same(self, url: str, content: bytes) -> bool:
         for model, shown in self._shown.items():
-            if field := difference(shown, shown_of(content, model)):
+            if field := difference(shown, listed_model(content, model)):
                 _log.warning("replica_differs", server=self.server.name, replica=url, model=model, field=field)
                 return False
         return True
@@ -596,7 +596,7 @@ class Fleet:
             probe_after_seconds=round(self._balancer.wait_of(url), 3),
         )
 
-    def _remember(self, model: str, shown: Shown | None) -> None:
+    def _remember(self, model: str, shown: ListedModel | None) -> None:
         self._shown[model] = shown
         self._shown.move_to_end(model)
         if len(self._shown) > MAX_MODELS:

@@ -33,7 +33,7 @@ __all__ = [
     "Budget",
     "EnvironmentCaller",
     "EpisodeCalls",
-    "Shown",
+    "SentObservation",
     "called_here",
     "finite",
     "numbers_of",
@@ -147,7 +147,7 @@ CONTEXT_OVERFLOW = "context_overflow"
 TRUNCATIONS = "num_truncations_max_turn_tokens"
 """The metric of a last turn that counts truncated answers after which the episode continued; tinker-cookbook's name."""
 
-Shown: TypeAlias = str | Conversation | ModelInput
+SentObservation: TypeAlias = str | Conversation | ModelInput
 """An observation in a form that can be sent to a model."""
 
 _STOP = "stop/"
@@ -180,7 +180,9 @@ class Asker:
         """Tokens that it may generate in one turn."""
         return self.answering.sampling.max_tokens
 
-    async def ask(self, observation: Shown, stop: Sequence[str | int], *, seed: int, max_tokens: int) -> Answer:
+    async def ask(
+        self, observation: SentObservation, stop: Sequence[str | int], *, seed: int, max_tokens: int
+    ) -> Answer:
         """Let it answer an observation.
 
         Args:
@@ -211,7 +213,9 @@ class EpisodeCalls(Protocol):
         """Tokens that it may generate in one turn."""
         ...
 
-    async def ask(self, observation: Shown, stop: Sequence[str | int], *, seed: int, max_tokens: int) -> Answer:
+    async def ask(
+        self, observation: SentObservation, stop: Sequence[str | int], *, seed: int, max_tokens: int
+    ) -> Answer:
         """Let it answer an observation; see `Asker`.
 
         Raises:
@@ -315,7 +319,7 @@ def finite(value: Any, what: str) -> float:
     return number
 
 
-async def _begun(env: Env, max_turns: int) -> Rollout | tuple[Budget, Any, Shown, Sequence[str | int]]:
+async def _begun(env: Env, max_turns: int) -> Rollout | tuple[Budget, Any, SentObservation, Sequence[str | int]]:
     budget = Budget.of(env, max_turns)
     initial = await env.initial_observation()
     if isinstance(initial, tuple | list) and len(initial) == 2:
@@ -331,7 +335,9 @@ async def _begun(env: Env, max_turns: int) -> Rollout | tuple[Budget, Any, Shown
     return Rollout(transitions=[turn], final_ob=turn.ob, stop_reason=_reason_of(turn.metrics))
 
 
-async def _stepped(env: Env, given: Any, answer: Answer) -> tuple[Turn, tuple[Any, Shown, Sequence[str | int]]]:
+async def _stepped(
+    env: Env, given: Any, answer: Answer
+) -> tuple[Turn, tuple[Any, SentObservation, Sequence[str | int]]]:
     action = _action(answer.sequence, answer.text)
     told = {"stop_reason": action.stop_reason, "text": action.text, "no_answer": answer.no_answer}
     step = await env.step(list(action.tokens), extra=told)
@@ -357,7 +363,7 @@ async def _stepped(env: Env, given: Any, answer: Answer) -> tuple[Turn, tuple[An
     return turn, (following, _observed(following), _stops(getattr(step, "next_stop_condition", ())))
 
 
-def _observed(observation: Any) -> Shown:
+def _observed(observation: Any) -> SentObservation:
     if isinstance(observation, str | Conversation | ModelInput):
         return observation
     try:

@@ -202,7 +202,7 @@ class EnvironmentChild:
     def _answer(self, question: dict[str, Any]) -> None:
         if self._result.done():
             return
-        shown = wire.shown_from_map(question["shown"])
+        shown = wire.observation_from_map(question["shown"])
         asking = self._asker.ask(
             shown, wire.stops_from(question["stop"]), seed=question["seed"], max_tokens=question["max_tokens"]
         )

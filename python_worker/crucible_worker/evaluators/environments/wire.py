@@ -38,7 +38,7 @@ from crucible_bridge.types import (
 from crucible_worker.children.messages import error_from_map, pack_text, unpack
 from crucible_worker.evaluators.answering import Answer
 from crucible_worker.evaluators.base import Outcome
-from crucible_worker.evaluators.environments.episode import Shown
+from crucible_worker.evaluators.environments.episode import SentObservation
 from crucible_worker.evaluators.environments.group import FailurePolicy, GroupState
 
 __all__ = [
@@ -46,13 +46,13 @@ __all__ = [
     "course_from_map",
     "course_to_map",
     "error_from_foreign_map",
+    "observation_from_map",
+    "observation_to_map",
     "order",
     "outcome_from_map",
     "outcome_to_map",
     "pack",
     "received",
-    "shown_from_map",
-    "shown_to_map",
     "stops_from",
     "stops_of",
 ]
@@ -88,7 +88,7 @@ def pack(message: Mapping[str, Any]) -> bytes:
     return pack_text(message, MAX_FRAME_BYTES)
 
 
-def shown_to_map(shown: Shown) -> dict[str, Any]:
+def observation_to_map(shown: SentObservation) -> dict[str, Any]:
     """An observation.
 
     Raises:
@@ -98,13 +98,13 @@ def shown_to_map(shown: Shown) -> dict[str, Any]:
         return {"text": str(shown)}
     if isinstance(shown, ModelInput):
         fields = {"chunks": [_chunk_to_list(chunk) for chunk in shown.chunks]}
-        shown_from_map(fields)
+        observation_from_map(fields)
         return fields
     return {"messages": [_message_to_map(message) for message in shown.messages]}
 
 
-def shown_from_map(fields: Mapping[str, Any]) -> Shown:
-    """The observation that `shown_to_map` converted; raises ValueError, TypeError or LookupError if it is invalid."""
+def observation_from_map(fields: Mapping[str, Any]) -> SentObservation:
+    """What `observation_to_map` converted; raises ValueError, TypeError or LookupError if it is invalid."""
     if "text" in fields:
         return _text(fields["text"])
     if "chunks" in fields:
@@ -174,16 +174,16 @@ def _sample_to_map(sample: Sample) -> dict[str, Any]:
     asked = sample.input
     if isinstance(asked, Datum):
         arrays = {name: _fields_of(to_tensor(array)) for name, array in asked.loss_fn_inputs.items()}
-        shown = {"model_input": shown_to_map(asked.model_input), "loss_fn_inputs": arrays}
+        shown = {"model_input": observation_to_map(asked.model_input), "loss_fn_inputs": arrays}
     else:
-        shown = shown_to_map(asked)
+        shown = observation_to_map(asked)
     return {**_fields_of(dataclasses.replace(sample, input="")), "input": shown}
 
 
 def _sample_from_map(fields: Mapping[str, Any]) -> Sample:
     shown = fields["input"]
     if "model_input" not in shown:
-        asked = shown_from_map(shown)
+        asked = observation_from_map(shown)
     else:
         arrays = {name: _any_array(name, **tensor) for name, tensor in shown["loss_fn_inputs"].items()}
         asked = Datum(model_input=_input_from_map(shown["model_input"]), loss_fn_inputs=arrays)
@@ -196,7 +196,7 @@ def _any_array(name: str, *, dtype: str, shape: Sequence[int], data: bytes) -> A
 
 
 def _answer_to_map(answer: Answer) -> dict[str, Any]:
-    prompt = None if answer.prompt is None else shown_to_map(answer.prompt)
+    prompt = None if answer.prompt is None else observation_to_map(answer.prompt)
     return {**_fields_of(dataclasses.replace(answer, prompt=None)), "prompt": prompt}
 
 

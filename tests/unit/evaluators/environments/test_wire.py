@@ -155,7 +155,7 @@ def test_tokens_of_a_sample_arrive_to_the_last_bit() -> None:
 
     found = _ordered({"op": "order", "sample": sample})["sample"].input
 
-    assert wire.shown_to_map(found.model_input) == wire.shown_to_map(ModelInput.of([1, 2, 3]))
+    assert wire.observation_to_map(found.model_input) == wire.observation_to_map(ModelInput.of([1, 2, 3]))
     assert found.loss_fn_inputs.keys() == arrays.keys()
     for name, array in arrays.items():
         assert to_tensor(found.loss_fn_inputs[name]) == to_tensor(array)
@@ -173,7 +173,7 @@ def test_answers_arrive_as_they_were(
     assert dataclasses.replace(found, prompt=None) == dataclasses.replace(answer, prompt=None)
     assert (found.prompt is None) is (prompt is None)
     if prompt is not None and found.prompt is not None:
-        assert wire.shown_to_map(found.prompt) == wire.shown_to_map(prompt)
+        assert wire.observation_to_map(found.prompt) == wire.observation_to_map(prompt)
 
 
 @given(STANDING | FALLEN)
@@ -227,12 +227,12 @@ def test_courses_arrive_as_they_were(course: GroupState) -> None:
 )
 def test_observations_arrive_as_they_were(shown: Any) -> None:
     """Text, messages, tokens of either width, images."""
-    told = wire.shown_to_map(shown)
+    told = wire.observation_to_map(shown)
 
-    found = wire.shown_from_map(_sent(told))
+    found = wire.observation_from_map(_sent(told))
 
     assert type(found) is type(shown)
-    assert wire.shown_to_map(found) == told
+    assert wire.observation_to_map(found) == told
     if isinstance(found, ModelInput) and all(isinstance(chunk, TokensChunk) for chunk in shown.chunks):
         assert found.tokens().tolist() == shown.tokens().tolist()
 
@@ -252,7 +252,7 @@ def test_observations_arrive_as_they_were(shown: Any) -> None:
 def test_what_is_no_observation_is_refused(wrong: dict[str, Any]) -> None:
     """Foreign code may have said it."""
     with pytest.raises((ValueError, TypeError, LookupError)):
-        wire.shown_from_map(_sent(wrong))
+        wire.observation_from_map(_sent(wrong))
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_what_is_no_observation_is_refused(wrong: dict[str, Any]) -> None:
 def test_what_is_no_observation_is_not_sent(shown: Any) -> None:
     """Nothing but data crosses."""
     with pytest.raises(TypeError):
-        wire.shown_to_map(shown)
+        wire.observation_to_map(shown)
 
 
 GOOD = wire.outcome_to_map(

@@ -25,7 +25,7 @@ from crucible_worker.children.process import Channel, Questions
 from crucible_worker.evaluators.answering import Answer
 from crucible_worker.evaluators.environments import entry_points, group, wire
 from crucible_worker.evaluators.environments.base import EnvironmentType, GroupBuilder
-from crucible_worker.evaluators.environments.episode import Shown
+from crucible_worker.evaluators.environments.episode import SentObservation
 from crucible_worker.evaluators.environments.records import outcome_of
 from crucible_worker.evaluators.environments.threaded_loop import ForeignFailure, ThreadedLoop
 from crucible_worker.util.entry_points import told
@@ -165,9 +165,11 @@ class _ModelProxy:
     line: _Line
     max_tokens: int
 
-    async def ask(self, observation: Shown, stop: Sequence[str | int], *, seed: int, max_tokens: int) -> Answer:
+    async def ask(
+        self, observation: SentObservation, stop: Sequence[str | int], *, seed: int, max_tokens: int
+    ) -> Answer:
         try:
-            shown = wire.shown_to_map(observation)
+            shown = wire.observation_to_map(observation)
             question = {"shown": shown, "stop": wire.stops_of(stop), "seed": seed, "max_tokens": int(max_tokens)}
             return await self.line.ask(question)
         except (TypeError, ValueError, OverflowError, AttributeError) as error:

@@ -30,7 +30,7 @@ from crucible_worker.grading.registry import GRADERS
 from crucible_worker.server.parts import CustomFiles
 from crucible_worker.util.entry_points import told
 
-__all__ = ["OwnFiles", "in_file", "own_of"]
+__all__ = ["CustomFilesReader", "custom_files_of", "in_file"]
 
 _IN_MODULE = re.compile(r"[\w./~-]+:\w+")
 _IN_FILE = re.compile(r"(?P<path>.+\.py)(?::(?P<name>.*))?", re.DOTALL)
@@ -41,7 +41,7 @@ def in_file(text: str) -> bool:
     return _IN_FILE.fullmatch(text) is not None
 
 
-def own_of(typed: EvaluateOptions, address: str | None = None) -> tuple[EvaluateOptions, CustomFiles]:
+def custom_files_of(typed: EvaluateOptions, address: str | None = None) -> tuple[EvaluateOptions, CustomFiles]:
     """Flags with names in place of files, and the objects of the files by these names.
 
     Args:
@@ -49,9 +49,9 @@ def own_of(typed: EvaluateOptions, address: str | None = None) -> tuple[Evaluate
         address: of a worker that gets the request; it has no file of this one's.
 
     Raises:
-        InvalidField: a file does not exist, or its object cannot be used; see `OwnFiles`.
+        InvalidField: a file does not exist, or its object cannot be used; see `CustomFilesReader`.
     """
-    files = OwnFiles()
+    files = CustomFilesReader()
     evaluators = tuple(map(files.evaluator, typed.evaluators))
     grader = None if typed.grader is None else files.grader(typed.grader)
     if address is not None and (files.evaluators or files.graders):
@@ -60,7 +60,7 @@ def own_of(typed: EvaluateOptions, address: str | None = None) -> tuple[Evaluate
     return found, CustomFiles(evaluators=files.evaluators, graders=files.graders)
 
 
-class OwnFiles:
+class CustomFilesReader:
     """The files that one command names, each imported once."""
 
     def __init__(self) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import EvaluatorSpec, SamplingParams, Verdict
-from crucible_worker.cli.own_files import OwnFiles, own_of
+from crucible_worker.cli.custom_files import CustomFilesReader, custom_files_of
 from crucible_worker.cli.requests import EvaluateOptions, evaluations_to_run
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.installed import GuardedEvaluator
@@ -54,10 +54,10 @@ def mine(tmp_path: Path) -> Path:
 
 def test_a_class_of_a_file_is_an_evaluator() -> None:
     """By its kind, which stands in place of the file, with the name that metrics get; it is kept from doing harm."""
-    files = OwnFiles()
+    files = CustomFilesReader()
 
     assert [files.evaluator(text) for text in ("nll", f"short={BREVITY}")] == ["nll", "short=brevity"]
-    parts = EvaluatorParts(own_evaluators=files.evaluators)
+    parts = EvaluatorParts(custom_evaluators=files.evaluators)
     made = registry.create(EvaluatorSpec(kind="brevity"), 0, SamplingParams(max_tokens=1), parts)
     assert isinstance(made, GuardedEvaluator)
     assert registry.kinds(parts) == [*registry.EVALUATORS, "brevity"]
@@ -66,15 +66,15 @@ def test_a_class_of_a_file_is_an_evaluator() -> None:
 
 def test_an_object_of_the_release_before_is_one_too() -> None:
     """As its entry point named it."""
-    files = OwnFiles()
+    files = CustomFilesReader()
 
     assert files.evaluator(f"{RELEASE_BEFORE / 'evaluator_package' / 'brevity.py'}:BREVITY") == "brevity"
 
 
 async def test_a_function_of_a_file_is_a_grader() -> None:
     """By its name, with its options."""
-    files = OwnFiles()
-    name, parts = files.grader(NEAR), GradingParts(own_graders=files.graders)
+    files = CustomFilesReader()
+    name, parts = files.grader(NEAR), GradingParts(custom_graders=files.graders)
     fields: dict[str, Any] = {"name_field": "grader", "options_field": "options"}
 
     found = [
@@ -115,7 +115,7 @@ def test_the_page_shows_the_files() -> None:
 def test_what_is_no_evaluator_says_why(mine: Path, text: str, says: str) -> None:
     """At the flag, with the text as it was typed."""
     with pytest.raises(InvalidField) as caught:
-        OwnFiles().evaluator(text.format(mine=mine))
+        CustomFilesReader().evaluator(text.format(mine=mine))
 
     assert caught.value.field == "--evaluator"
     assert says.format(mine=mine) in caught.value.message
@@ -133,7 +133,7 @@ def test_what_is_no_evaluator_says_why(mine: Path, text: str, says: str) -> None
 def test_what_is_no_grader_says_why(mine: Path, text: str, says: str) -> None:
     """At the flag."""
     with pytest.raises(InvalidField) as caught:
-        OwnFiles().grader(text.format(mine=mine))
+        CustomFilesReader().grader(text.format(mine=mine))
 
     assert caught.value.field == "--grader"
     assert says.format(mine=mine) in caught.value.message
@@ -153,7 +153,7 @@ def test_a_file_that_cannot_be_imported_says_why(tmp_path: Path, source: str, sa
     (tmp_path / "bad.py").write_text(source)
 
     with pytest.raises(InvalidField) as caught:
-        OwnFiles().evaluator(f"{tmp_path / 'bad.py'}:It")
+        CustomFilesReader().evaluator(f"{tmp_path / 'bad.py'}:It")
 
     assert says in caught.value.message
 
@@ -166,7 +166,7 @@ def test_a_file_may_import_those_beside_it(tmp_path: Path) -> None:
         "def count(response, targets): return len(beside_it.SEEN) == 1\n"
         "def other(response, targets): return True\n"
     )
-    files = OwnFiles()
+    files = CustomFilesReader()
 
     names = [files.grader(f"{tmp_path / 'it.py'}:{name}") for name in ("count", "other")]
 
@@ -181,7 +181,7 @@ def _typed(**given: Any) -> EvaluateOptions:
 def test_a_grader_is_for_evaluators_that_have_one() -> None:
     """Those whose own option says nothing else; it is refused if there are none, and if there is no such grader."""
     given = _typed(evaluators=("nll", "accuracy", "own=accuracy"), options=("own.grader=numeric",), grader=NEAR)
-    typed, own = own_of(given)
+    typed, own = custom_files_of(given)
     _, (asked,) = evaluations_to_run(typed, own.evaluator_parts)
 
     assert [dict(spec.options) for spec in asked.request.evaluators] == [{}, {"grader": "near"}, {"grader": "numeric"}]
@@ -196,7 +196,7 @@ def test_a_grader_is_for_evaluators_that_have_one() -> None:
 
 def test_an_own_evaluator_may_have_a_grader(mine: Path) -> None:
     """One that extends ours has its options."""
-    typed, own = own_of(_typed(evaluators=(f"{mine}:Strict",), grader="math"))
+    typed, own = custom_files_of(_typed(evaluators=(f"{mine}:Strict",), grader="math"))
     _, (asked,) = evaluations_to_run(typed, own.evaluator_parts)
 
     assert [(spec.kind, dict(spec.options)) for spec in asked.request.evaluators] == [("strict", {"grader": "math"})]
@@ -205,7 +205,7 @@ def test_an_own_evaluator_may_have_a_grader(mine: Path) -> None:
 def test_a_worker_elsewhere_gets_no_file() -> None:
     """What runs there is what is installed there."""
     with pytest.raises(InvalidField, match="runs only in this process"):
-        own_of(_typed(evaluators=(BREVITY,)), "127.0.0.1:50051")
+        custom_files_of(_typed(evaluators=(BREVITY,)), "127.0.0.1:50051")
 
 
 def test_no_request_can_name_a_file() -> None:
