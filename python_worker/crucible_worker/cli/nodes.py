@@ -153,13 +153,13 @@ def _passed_on(stream: IO[bytes]) -> str:
 
 
 def _in_words(line: str) -> str:
-    """What a line of a log says: the reason in a record, or its event."""
+    """What a line of a log says: the message in a record, or its event."""
     try:
         record = json.loads(line)
     except ValueError:
         record = None
     if isinstance(record, dict):
-        line = str(record.get("reason") or record.get("event") or line)
+        line = str(record.get("message") or record.get("event") or line)
     return " ".join(line.split())
 
 
