@@ -34,7 +34,6 @@ NOT_RUN = {
     ".venv-grade/bin/crucible-worker": "it needs the environment of the command before; test_first_success.py runs it",
     "make": "it needs a checkout, and changes it",
     "crucible-worker --install-completion": "it writes into the settings of the shell",
-    "crucible-worker doctor": "what it reports, and its exit code, depend on the machine",
     "crucible-worker view": "it serves until it is interrupted; tests/pages run it",
 }
 """Beginnings of commands that cannot be run here, each with the reason."""
