@@ -208,9 +208,11 @@ class ChildProcesses:
         for child in living:
             child.fork.kill()
             child.channel.abort()
-        for child in living:
-            await self._reaped(child)
-        self._forks.close()
+        try:
+            for child in living:
+                await self._reaped(child)
+        finally:  # a cancellation leaves no socket behind
+            self._forks.close()
 
     async def _taken(self) -> _Child:
         """A child that has nothing to do, or a new one in place of one that has died."""
