@@ -64,7 +64,7 @@ class Calls:
         file = frame.f_code.co_filename
         if event != "call" or not file.startswith(WORKER) or frame.f_code.co_name in _COMPREHENSIONS:
             return
-        if frame.f_lasti > _start(frame.f_code):  # a generator or coroutine that goes on
+        if frame.f_lasti > _start(frame.f_code):  # a generator or coroutine is resumed
             return
         self.entered[file] += 1
         caller = frame.f_back

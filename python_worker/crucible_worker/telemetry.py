@@ -52,11 +52,12 @@ class BackgroundWriter:
 
     def __init__(self, stream: TextIO, *, capacity: int = QUEUE_LINES) -> None:
         self._stream = stream
-        # Its buffers would keep what a full disk refuses, and nobody could say which lines are lost.
+        # Past its buffers: they would keep what a full disk refuses, and no count of lost lines would be right.
         self._raw: RawIOBase | None = getattr(getattr(stream, "buffer", None), "raw", None)
         self._cut = False
         self._lines: queue.Queue[str | None] = queue.Queue(capacity)
         self._dropped = 0
+        self._counting = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="log-writer", daemon=True)
         self._thread.start()
 
@@ -70,7 +71,7 @@ class BackgroundWriter:
         try:
             self._lines.put_nowait(text)
         except queue.Full:
-            self._dropped += 1
+            self._count(1)
         return len(text)
 
     def flush(self) -> None:
@@ -85,7 +86,8 @@ class BackgroundWriter:
 
     def _run(self) -> None:
         while (line := self._lines.get()) is not None:
-            self._dropped += not self._put(line)
+            if not self._put(line):
+                self._count(1)
             if self._dropped and self._lines.empty():
                 self._account()
         if self._dropped:
@@ -94,7 +96,12 @@ class BackgroundWriter:
     def _account(self) -> None:
         dropped = self._dropped
         if self._put(_dumps({"event": "log_lines_dropped", "level": "warning", "count": dropped}) + "\n"):
-            self._dropped -= dropped
+            self._count(-dropped)
+
+    def _count(self, lines: int) -> None:
+        # Other threads drop lines while this one waits for a slow reader.
+        with self._counting:
+            self._dropped += lines
 
     def _put(self, line: str) -> bool:
         """Write a line; whether there was room for all of it."""

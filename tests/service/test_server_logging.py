@@ -147,6 +147,12 @@ def test_a_full_pipe_holds_nobody_up():
     with os.fdopen(reader, encoding="ascii") as read_end, os.fdopen(pipe, "w", encoding="ascii") as write_end:
         writer = BackgroundWriter(write_end, capacity=4)
         line = "x" * 32_767 + "\n"  # two of them fill a pipe
+        for _ in range(3):  # the thread waits within the third one
+            writer.write(line)
+            until = time.monotonic() + 5
+            while not writer._lines.empty():
+                assert time.monotonic() < until
+                time.sleep(0.001)
         while writer.dropped < 3:
             writer.write(line)
 
