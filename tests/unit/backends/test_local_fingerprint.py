@@ -5,10 +5,14 @@ import hashlib
 import json
 import os
 import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from crucible_bridge.errors import FailedPrecondition, NotFound
+from crucible_bridge.reasons import Reason
 from crucible_worker.backends.local.checkpoint import Checkpoint, Fingerprints
 
 
@@ -234,6 +238,49 @@ def test_a_hard_link_makes_no_other_checkpoint(model, tmp_path):
 
     assert after.key != before.key
     assert before.continues(after)
+
+
+def test_a_hard_link_made_while_a_checkpoint_is_read_is_no_change(model, tmp_path, monkeypatch):
+    """The files are read again, and other content with its time set back is seen; a later time is a change."""
+    file = model / "model.safetensors"
+    expected = Fingerprints().identify(Checkpoint(directory=model)).fingerprint
+    read = Fingerprints._full_digest
+    begun: list[Path] = []
+
+    def meanwhile(act: Callable[[], None]) -> None:
+        def reading(self: Fingerprints, of: Path, *rest: Any, **options: Any) -> bytes:
+            digest = read(self, of, *rest, **options)
+            if of == file and not begun:
+                begun.append(of)
+                changed = file.stat().st_ctime_ns
+                while file.stat().st_ctime_ns == changed:  # the clock of the file system is coarse
+                    act()
+            return digest
+
+        begun.clear()
+        monkeypatch.setattr(Fingerprints, "_full_digest", reading)
+
+    def link() -> None:
+        os.link(file, tmp_path / "link")
+        (tmp_path / "link").unlink()
+
+    def write_again() -> None:
+        status = file.stat()
+        file.write_bytes(b"\1" * status.st_size)
+        os.utime(file, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+    meanwhile(link)
+    assert Fingerprints().identify(Checkpoint(directory=model)).fingerprint == expected
+    assert begun
+
+    meanwhile(write_again)
+    assert Fingerprints().identify(Checkpoint(directory=model)).fingerprint == fingerprint(model) != expected
+    assert begun
+
+    meanwhile(lambda: file.write_bytes(b"\2" * file.stat().st_size))
+    with pytest.raises(FailedPrecondition) as refused:
+        Fingerprints().identify(Checkpoint(directory=model))
+    assert refused.value.reason == Reason.CHECKPOINT_CHANGED
 
 
 def test_shards_in_folders_count(model):

@@ -73,6 +73,8 @@ _BLOCKS_BYTES = 16 << 20
 """About as many bytes of a file have all its blocks together."""
 _READ_BYTES = 1 << 20
 _MAX_CACHED_FILES = 4_096
+_MAX_READINGS = 8
+"""So often a checkpoint is read while only the times of change of its files change."""
 
 _BACKGROUND_BYTES_PER_SECOND = 256 << 20
 """Most that a digest of every byte reads in the background: loading and computing come first."""
@@ -125,15 +127,20 @@ class Fingerprints:
                 (CHECKPOINT_CHANGED).
         """
         state = _state_of(checkpoint)
-        kind = TENSORS if any(_is_large(*each) for _, files in state for each in files) else FULL
-        digest = self._total(checkpoint, state, self._quick_digest)
-        if _state_of(checkpoint) != state:
-            raise changed(checkpoint)
-        return CheckpointIdentity(
-            key=_key_of(state, checkpoint.dtype),
-            lasting=_key_of(state, checkpoint.dtype, lasting=True),
-            fingerprint=f"{kind}:{digest}",
-        )
+        lasting = _key_of(state, checkpoint.dtype, lasting=True)
+        for _ in range(_MAX_READINGS):
+            kind = TENSORS if any(_is_large(*each) for _, files in state for each in files) else FULL
+            digest = self._total(checkpoint, state, self._quick_digest)
+            before, state = state, _state_of(checkpoint)
+            if state == before:
+                return CheckpointIdentity(
+                    key=_key_of(state, checkpoint.dtype), lasting=lasting, fingerprint=f"{kind}:{digest}"
+                )
+            # Another evaluation may have made or removed a hard link meanwhile. Only a new reading tells
+            # that from a file that was written again.
+            if _key_of(state, checkpoint.dtype, lasting=True) != lasting:
+                break
+        raise changed(checkpoint)
 
     async def full(self, checkpoint: Checkpoint, key: str) -> str | None:
         """The fingerprint with a digest of every byte, computed at a low priority; gives up when it is cancelled.
