@@ -43,7 +43,17 @@ __all__ = [
     "Unauthenticated",
     "Unavailable",
     "Unimplemented",
+    "clipped",
 ]
+
+_MAX_CLIPPED_CHARS = 200
+
+
+def clipped(value: object) -> str:
+    """A value as an error repeats it: its `repr`, of which 200 characters at most, and then an ellipsis."""
+    # The repr of a long text is not made: a caller may have sent megabytes.
+    shown = repr(value[:_MAX_CLIPPED_CHARS] if isinstance(value, str | bytes) else value)
+    return shown if len(shown) <= _MAX_CLIPPED_CHARS else f"{shown[:_MAX_CLIPPED_CHARS]}..."
 
 
 class BridgeError(Exception):

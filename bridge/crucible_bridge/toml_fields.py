@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from crucible_bridge.codec.fields import child
-from crucible_bridge.errors import InvalidField
+from crucible_bridge.errors import InvalidField, clipped
 
 __all__ = [
     "Reader",
@@ -138,5 +138,4 @@ def table_of(value: Any, path: str) -> dict[str, Any]:
 
 def wrong(path: str, value: Any, wanted: str) -> InvalidField:
     """The error of a value that is not what is wanted."""
-    shown = repr(value)
-    return InvalidField(path, f"is {shown if len(shown) <= 60 else shown[:60] + '...'}, not {wanted}")
+    return InvalidField(path, f"is {clipped(value)}, not {wanted}")

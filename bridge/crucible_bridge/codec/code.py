@@ -18,7 +18,7 @@ from crucible_bridge.codec.generated import (
     stdio_test_to_v1,
 )
 from crucible_bridge.codec.grade_items import response_from_v1, response_to_v1
-from crucible_bridge.errors import InvalidField
+from crucible_bridge.errors import InvalidField, clipped
 from crucible_bridge.types import (
     Assertions,
     CallTest,
@@ -190,4 +190,4 @@ def extract_code_request_from_v1(message: pb.ExtractCodeRequest) -> ExtractCodeR
 
 def _check_language(language: str) -> None:
     if language not in ("", LANGUAGE):
-        raise InvalidField("language", f"is {language[:60]!r}, programs are in {LANGUAGE!r}")
+        raise InvalidField("language", f"is {clipped(language)}, programs are in {LANGUAGE!r}")

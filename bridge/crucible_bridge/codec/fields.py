@@ -17,7 +17,8 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
 from crucible_bridge import types
-from crucible_bridge.errors import InvalidField
+from crucible_bridge.errors import InvalidField, clipped
+from crucible_bridge.problems import shorten
 
 __all__ = [
     "EnumPair",
@@ -56,9 +57,7 @@ MAX_MEMBERS = 1_000
 """Members of an enumeration in one field."""
 SLICE = 65_536
 """Numbers that are read before other threads may run."""
-MAX_SHOWN = 60
-"""Characters of a wrong value that its error shows."""
-
+_MAX_EXAMPLE_BYTES = 60
 _REFUSED = (TypeError, ValueError, AttributeError, OverflowError)
 """What protobuf raises for a value that a field cannot have."""
 
@@ -98,7 +97,7 @@ class EnumPair(Generic[E]):
             return None if member is None else self.to_number[member]
         except (KeyError, TypeError) as error:
             words = ", ".join(str(known) for known in self.to_number)
-            raise InvalidField(field, f"is {_shown(member)}, must be one of {words}") from error
+            raise InvalidField(field, f"is {clipped(member)}, must be one of {words}") from error
 
     def all_sent(self, members: Iterable[E], field: str) -> list[Any]:
         """The wire's numbers of what a caller gave; raises InvalidField like `sent`."""
@@ -225,7 +224,7 @@ def one_of(text: str, words: Sequence[str], field: str) -> None:
         InvalidField: it is not.
     """
     if text not in words:
-        raise InvalidField(field, f"is {text[:MAX_SHOWN]!r}, must be one of {', '.join(words)}")
+        raise InvalidField(field, f"is {clipped(text)}, must be one of {', '.join(words)}")
 
 
 def bounded(
@@ -343,7 +342,7 @@ def exactly_made(kind: Callable[..., M], field: str, /, **values: Any) -> M:
     for name, value in values.items():
         truth = fields[name].cpp_type == FieldDescriptor.CPPTYPE_BOOL
         if isinstance(value, bool) is not truth:
-            raise InvalidField(child(field, name), f"is {_shown(value)}, must be {_WANTED[fields[name].cpp_type]}")
+            raise InvalidField(child(field, name), f"is {clipped(value)}, must be {_WANTED[fields[name].cpp_type]}")
     return made(kind, field, **values)
 
 
@@ -360,7 +359,7 @@ def of_type(value: object, kind: type, field: str, example: str = "") -> None:
         known = [
             f"{one.name}={_given_as(value[one.name], one)}" for one in dataclasses.fields(kind) if one.name in value
         ]
-        example = _shown_as(f"{name}({', '.join(known)})") if known else ""
+        example = shorten(f"{name}({', '.join(known)})", _MAX_EXAMPLE_BYTES) if known else ""
     wanted = f"{'an' if name[0] in 'AEIOU' else 'a'} {name}{example and f', such as {example}'}"
     raise InvalidField(field, f"is {type(value).__name__}, must be {wanted}")
 
@@ -382,7 +381,7 @@ def _check_alone(kind: Callable[..., Message], name: str, value: Any, path: str)
         descriptor = empty.DESCRIPTOR.fields_by_name[name]
         if descriptor.message_type is not None and descriptor.message_type.GetOptions().map_entry:
             if not isinstance(value, Mapping):
-                raise InvalidField(path, f"is {_shown(value)}, must be a mapping") from error
+                raise InvalidField(path, f"is {clipped(value)}, must be a mapping") from error
             for key, item in value.items():
                 with _refusing(entry(path, str(key)), item, descriptor.message_type.fields_by_name["value"]):
                     kind(**{name: {key: item}})
@@ -401,15 +400,7 @@ def _refusing(path: str, value: Any, descriptor: Any) -> Iterator[None]:
         fits = isinstance(value, str | bytes) if wanted == _TEXT else isinstance(value, int)
         if wanted is None or fits:  # too wide, not Unicode, or something within it
             raise InvalidField(path, f"cannot be sent: {error}") from error
-        raise InvalidField(path, f"is {_shown(value)}, must be {wanted}") from error
-
-
-def _shown(value: Any) -> str:
-    return _shown_as(repr(value))
-
-
-def _shown_as(shown: str) -> str:
-    return shown if len(shown) <= MAX_SHOWN else f"{shown[:MAX_SHOWN]}..."
+        raise InvalidField(path, f"is {clipped(value)}, must be {wanted}") from error
 
 
 def several(texts: Iterable[str], field: str) -> Iterable[str]:

@@ -30,7 +30,6 @@ from crucible_bridge.codec.data import (
 from crucible_bridge.codec.enums import ORCHESTRATOR_CALL_PAIR
 from crucible_bridge.codec.evaluation import evaluate_request_from_v1, evaluate_request_to_v1
 from crucible_bridge.codec.fields import (
-    MAX_SHOWN,
     at_least,
     at_most_bytes,
     at_most_count,
@@ -47,7 +46,7 @@ from crucible_bridge.codec.generated import (
     sampling_params_to_v1,
 )
 from crucible_bridge.codec.results import problem_from_v1, problem_to_v1
-from crucible_bridge.errors import InvalidField
+from crucible_bridge.errors import InvalidField, clipped
 from crucible_bridge.types import (
     Answer,
     AnsweredEnvironment,
@@ -150,10 +149,10 @@ def caller_names(names: Iterable[str], most: int, size: int, field: str) -> tupl
         path = f"{field}[{index}]"
         at_most_bytes(name, size, path)
         if not _NAME.fullmatch(name):
-            message = f"is {name[:MAX_SHOWN]!r}, must be letters, digits, and _ . - /"
+            message = f"is {clipped(name)}, must be letters, digits, and _ . - /"
             raise InvalidField(path, message)
         if name in found[:index]:
-            raise InvalidField(path, f"is {name[:MAX_SHOWN]!r}, which is given twice")
+            raise InvalidField(path, f"is {clipped(name)}, which is given twice")
     return found
 
 

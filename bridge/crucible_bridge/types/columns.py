@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from crucible_bridge.errors import InvalidField
+from crucible_bridge.errors import InvalidField, clipped
 
 __all__ = ["METADATA", "check_columns"]
 
@@ -24,7 +24,7 @@ def check_columns(columns: Mapping[str, str], field: str) -> None:
     for key, column in columns.items():
         if key not in _KEYS and not (key.startswith(METADATA) and key != METADATA):
             known = ", ".join(_KEYS)
-            raise InvalidField(f"{field}.columns", f"has the key {key[:60]!r}; there are {known} and metadata.NAME")
+            raise InvalidField(f"{field}.columns", f"has the key {clipped(key)}; there are {known} and metadata.NAME")
         if not column:
             raise InvalidField(f'{field}.columns["{key}"]', "is empty")
     answers = [key for key in _ANSWERS if key in columns]

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from crucible_bridge.errors import InvalidField
+from crucible_bridge.errors import InvalidField, clipped
 from crucible_bridge.types.arrays import as_array
 from crucible_bridge.types.tensors import Array
 
@@ -178,7 +178,7 @@ class ChatMessage:
         if self.parts:
             self._set_parts()
         if self.has_reasoning and self.role != "assistant":
-            raise InvalidField("reasoning", f"is of the role {self.role[:40]!r}: only the assistant reasons")
+            raise InvalidField("reasoning", f"is of the role {clipped(self.role)}: only the assistant reasons")
 
     def _set_parts(self) -> None:
         text = "".join(part for part in self.parts if isinstance(part, str))

@@ -6,7 +6,7 @@ import dataclasses
 import re
 from collections.abc import Mapping
 
-from crucible_bridge.errors import InvalidField
+from crucible_bridge.errors import InvalidField, clipped
 from crucible_bridge.types.columns import check_columns
 from crucible_bridge.types.spelling import read_spelling, write_spelling
 
@@ -48,13 +48,15 @@ class HubDataset:
             InvalidField: names the invalid field, below `field`.
         """
         if not REPO_ID.fullmatch(self.repo_id) or ".." in self.repo_id:
-            raise InvalidField(f"{field}.repo_id", f"is {self.repo_id[:200]!r}, not OWNER/NAME")
+            raise InvalidField(f"{field}.repo_id", f"is {clipped(self.repo_id)}, not OWNER/NAME")
         if not _SPLIT.fullmatch(self.split):
-            raise InvalidField(f"{field}.split", f"is {self.split[:60]!r}, not the name of a split")
+            raise InvalidField(f"{field}.split", f"is {clipped(self.split)}, not the name of a split")
         if self.config is not None and not _CONFIG.fullmatch(self.config):
-            raise InvalidField(f"{field}.config", f"is {self.config[:60]!r}, not the name of a configuration")
+            raise InvalidField(f"{field}.config", f"is {clipped(self.config)}, not the name of a configuration")
         if self.revision is not None and not _COMMIT.fullmatch(self.revision):
-            raise InvalidField(f"{field}.revision", f"is {self.revision[:60]!r}, not a commit's 40 hexadecimal digits")
+            raise InvalidField(
+                f"{field}.revision", f"is {clipped(self.revision)}, not a commit's 40 hexadecimal digits"
+            )
         check_columns(self.columns, field)
         return self
 

@@ -20,7 +20,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from crucible_bridge.errors import InvalidField
+from crucible_bridge.errors import InvalidField, clipped
 from crucible_bridge.types.data import (
     ChatMessage,
     ImageAssetChunk,
@@ -174,7 +174,7 @@ def _encoded(url: str, expected: int | None, path: str) -> ImageChunk:
     head, _, data = url.partition(",")
     form = _FORMATS.get(head.removeprefix(_DATA).removesuffix(_BASE64))
     if form is None or not head.startswith(_DATA) or not head.endswith(_BASE64):
-        raise InvalidField(path, f'begins with {head[:40]!r}, must be "data:image/png;base64,..." or of jpeg')
+        raise InvalidField(path, f'begins with {clipped(head)}, must be "data:image/png;base64,..." or of jpeg')
     try:
         return ImageChunk(data=base64.b64decode(data, validate=True), format=form, expected_tokens=expected)
     except (binascii.Error, ValueError) as error:
@@ -214,7 +214,7 @@ def _object(value: Any, path: str, keys: Iterable[str]) -> dict[str, Any]:
         raise InvalidField(path, "is no object")
     given = {key: item for key, item in value.items() if item is not None}
     if unknown := sorted(set(map(str, given)) - set(keys)):
-        raise InvalidField(path, f"has the key {unknown[0][:40]!r}; known are {', '.join(keys)}")
+        raise InvalidField(path, f"has the key {clipped(unknown[0])}; known are {', '.join(keys)}")
     return given
 
 

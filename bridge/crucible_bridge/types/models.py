@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from crucible_bridge.errors import InvalidField
+from crucible_bridge.errors import InvalidField, clipped
 from crucible_bridge.types import bounds
 from crucible_bridge.types.data import ToolCall
 from crucible_bridge.types.hub import REPO_ID
@@ -119,10 +119,10 @@ class HubModel:
             InvalidField: names the invalid field, below `field`.
         """
         if not REPO_ID.fullmatch(self.repo_id) or ".." in self.repo_id:
-            raise InvalidField(f"{field}.repo_id", f"is {self.repo_id[:200]!r}, not OWNER/NAME")
+            raise InvalidField(f"{field}.repo_id", f"is {clipped(self.repo_id)}, not OWNER/NAME")
         if self.revision is not None and (not _REVISION.fullmatch(self.revision) or ".." in self.revision):
             raise InvalidField(
-                f"{field}.revision", f"is {self.revision[:60]!r}, not the name of a commit, branch or tag"
+                f"{field}.revision", f"is {clipped(self.revision)}, not the name of a commit, branch or tag"
             )
         _check_loading(self, field)
         return self
@@ -138,7 +138,7 @@ def _check_loading(model: LocalModel | HubModel, field: str) -> None:
         close = difflib.get_close_matches(model.dtype[:60], LOCAL_DTYPES, n=1, cutoff=0.5)
         meant = f"; did you mean dtype={close[0]}?" if close else ""
         known = ", ".join(LOCAL_DTYPES)
-        raise InvalidField(f"{field}.dtype", f"has the dtype {model.dtype[:60]!r}; there are {known}{meant}")
+        raise InvalidField(f"{field}.dtype", f"has the dtype {clipped(model.dtype)}; there are {known}{meant}")
 
 
 def _check_device(text: str, field: str) -> None:
@@ -149,10 +149,10 @@ def _check_device(text: str, field: str) -> None:
         raise InvalidField(field, f"has more than {MAX_DEVICES} devices")
     for device in devices:
         if not _DEVICE.fullmatch(device):
-            raise InvalidField(field, f"is {text[:60]!r}, not cpu, cuda or cuda:N, nor several of them with commas")
+            raise InvalidField(field, f"is {clipped(text)}, not cpu, cuda or cuda:N, nor several of them with commas")
     if len({device.partition(":")[0] for device in devices}) > 1:
         # Without a dtype, weights would have different types.
-        raise InvalidField(field, f"is {text[:60]!r}: replicas are all on the CPU or all on CUDA")
+        raise InvalidField(field, f"is {clipped(text)}: replicas are all on the CPU or all on CUDA")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -233,7 +233,7 @@ class InstalledModel:
         """
         if not _SCHEME.fullmatch(self.scheme):
             rule = 'lower-case letters, digits, "_", "-" and ".", a letter first'
-            raise InvalidField(f"{field}.scheme", f"is {self.scheme[:60]!r}, not {rule}")
+            raise InvalidField(f"{field}.scheme", f"is {clipped(self.scheme)}, not {rule}")
         if self.scheme in MODEL_SCHEMES:
             raise InvalidField(
                 f"{field}.scheme", f"is {self.scheme!r}, which is one of the worker's own kinds of model"
@@ -308,7 +308,7 @@ def _read(text: str, known: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     name, options = read_spelling(text, "model")
     for key in options:
         if key not in known:
-            raise InvalidField("model", f"has the option {key[:60]!r}; there are {', '.join(known)}")
+            raise InvalidField("model", f"has the option {clipped(key)}; there are {', '.join(known)}")
     if {"device", "devices"} <= options.keys():
         raise InvalidField("model", "has device and devices, which are one option")
     return name, {known[key]: value for key, value in options.items()}
@@ -334,7 +334,7 @@ def _parse_tinker(text: str) -> TinkerModel:
         wrong = f"kind={kind}" if kind not in _TINKER_KINDS else next(iter(options))
         raise InvalidField(
             "model",
-            f"has the option {wrong[:60]!r}; there are service=NAME, kind=model, kind=state, and after weights for "
+            f"has the option {clipped(wrong)}; there are service=NAME, kind=model, kind=state, and after weights for "
             "sampling state=PATH",
         )
     return TinkerModel(**{_TINKER_KINDS[kind]: name}, **given).checked("model")

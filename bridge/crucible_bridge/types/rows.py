@@ -18,7 +18,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from crucible_bridge.errors import InvalidField
+from crucible_bridge.errors import InvalidField, clipped
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types.bounds import SAMPLE_ID_MAX_BYTES
 from crucible_bridge.types.columns import METADATA
@@ -179,7 +179,7 @@ class RowReader:
             there = _named(self._seen)
             raise InvalidField(
                 f'{self._field}.columns["{key}"]',
-                f"is {column[:200]!r}, which is not a column; there are {there}",
+                f"is {clipped(column)}, which is not a column; there are {there}",
                 reason=Reason.NO_SUCH_COLUMN,
             )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import urllib.parse
 from collections.abc import Mapping
 
-from crucible_bridge.errors import InvalidField
+from crucible_bridge.errors import InvalidField, clipped
 
 __all__ = ["quoted", "read_spelling", "write_spelling"]
 
@@ -42,9 +42,9 @@ def read_spelling(text: str, field: str) -> tuple[str, dict[str, str]]:
     for part in rest.split("&") if rest else ():
         key, equals, value = (_unquoted(piece, field) for piece in part.partition("="))
         if not (key and equals):
-            raise InvalidField(field, f"has the option {part[:60]!r}, which is not KEY=VALUE")
+            raise InvalidField(field, f"has the option {clipped(part)}, which is not KEY=VALUE")
         if key in options:
-            raise InvalidField(field, f"has the option {key[:60]!r} twice")
+            raise InvalidField(field, f"has the option {clipped(key)} twice")
         options[key] = value
     return _unquoted(name, field), options
 
@@ -53,4 +53,4 @@ def _unquoted(text: str, field: str) -> str:
     try:
         return urllib.parse.unquote(text, errors="strict")
     except UnicodeDecodeError:
-        raise InvalidField(field, f"has {text[:60]!r}, in which a % is not followed by a byte of UTF-8") from None
+        raise InvalidField(field, f"has {clipped(text)}, in which a % is not followed by a byte of UTF-8") from None

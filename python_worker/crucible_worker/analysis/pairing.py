@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from crucible_bridge.errors import FailedPrecondition, InvalidField, ResourceExhausted
+from crucible_bridge.errors import FailedPrecondition, InvalidField, ResourceExhausted, clipped
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import CompareRequest, Evaluation, EvaluatorInfo, EvaluatorSpec, Goal, Problem
 from crucible_worker.journal.queries import Reads, metadata_by_sample, scores_of
@@ -73,7 +73,7 @@ class Clusters:
         for sample_id, metadata in metadata_by_sample(connection, number, evaluator, dataset_fingerprint):
             if metadata is None:
                 raise FailedPrecondition(
-                    f"{self._key!r} is not known of sample {sample_id[:60]!r}: what the samples are is not recorded "
+                    f"{self._key!r} is not known of sample {clipped(sample_id)}: what the samples are is not recorded "
                     "completely, see `record` and the limits of records",
                     reason=Reason.METADATA_NOT_RECORDED,
                     field=self._field,

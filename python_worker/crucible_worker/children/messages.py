@@ -42,7 +42,9 @@ _ANY_TEXT = 1  # the extension type of text with lone surrogates
 _CONTAINERS = bytes((*range(0x80, 0xA0), *range(0xDC, 0xE0)))
 
 _CLASSES: Mapping[str, type[BridgeError]] = {
-    name: kind for name in errors.__all__ if issubclass(kind := getattr(errors, name), BridgeError)
+    name: kind
+    for name in errors.__all__
+    if isinstance(kind := getattr(errors, name), type) and issubclass(kind, BridgeError)
 }
 
 

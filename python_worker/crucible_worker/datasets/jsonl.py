@@ -22,7 +22,7 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 
-from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField, NotFound, PermissionDenied
+from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField, NotFound, PermissionDenied, clipped
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import MalformedRow, RowReader, Sample, kind_of
 from crucible_worker.util.error_reporter import shortage
@@ -283,7 +283,7 @@ def find_file(path: str, roots: Sequence[Path], field: str) -> Path:
         raise PermissionDenied("is outside of the data roots", reason=Reason.OUTSIDE_ROOT, field=field) from None
     if found is None:
         raise NotFound(
-            f"names {path[:200]!r}, and no data root has such a file", reason=Reason.NO_SUCH_FILE, field=field
+            f"names {clipped(path)}, and no data root has such a file", reason=Reason.NO_SUCH_FILE, field=field
         )
     return found
 
@@ -486,7 +486,7 @@ def object_of_pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(made) != len(pairs):
         counts = collections.Counter(key for key, _ in pairs)
         twice = next(key for key in counts if counts[key] > 1)
-        raise MalformedLine(f"has the key {twice[:60]!r} twice")
+        raise MalformedLine(f"has the key {clipped(twice)} twice")
     return made
 
 

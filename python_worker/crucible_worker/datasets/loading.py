@@ -18,7 +18,7 @@ from types import MappingProxyType
 import msgpack
 
 from crucible_bridge.arrays import to_tensor
-from crucible_bridge.errors import InvalidField, NotFound, Unavailable
+from crucible_bridge.errors import InvalidField, NotFound, Unavailable, clipped
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     BuiltinDataset,
@@ -275,7 +275,9 @@ BUILTIN_DATASETS: Mapping[str, Callable[[], Sequence[Sample]]] = MappingProxyTyp
 def _builtin(name: str, builtins: Mapping[str, Callable[[], Sequence[Sample]]]) -> Sequence[Sample]:
     if name not in builtins:
         known = ", ".join(builtins) or "none"
-        raise NotFound(f"is {name[:60]!r}, known are: {known}", field="dataset.builtin", reason=Reason.UNKNOWN_DATASET)
+        raise NotFound(
+            f"is {clipped(name)}, known are: {known}", field="dataset.builtin", reason=Reason.UNKNOWN_DATASET
+        )
     return builtins[name]()
 
 
@@ -286,7 +288,7 @@ def _identified(samples: Sequence[Sample], field: str) -> list[Sample]:
     first: dict[str, int] = {}
     for index, sample in enumerate(named):
         if sample.id in first:
-            message = f"has the id {sample.id[:200]!r} twice: sample {first[sample.id]} and sample {index}"
+            message = f"has the id {clipped(sample.id)} twice: sample {first[sample.id]} and sample {index}"
             raise InvalidField(field, message, reason=Reason.DUPLICATE_SAMPLE_ID)
         first[sample.id] = index
     return named

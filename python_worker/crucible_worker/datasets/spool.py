@@ -19,7 +19,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from crucible_bridge.errors import InvalidField, Unavailable
+from crucible_bridge.errors import InvalidField, Unavailable, clipped
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Problem, Sample
 from crucible_worker.datasets.jsonl import JsonLine
@@ -179,7 +179,7 @@ class SpooledSamples(Sequence[Sample | MalformedSample]):
             identity = self._at(index).id
             if identity in first:
                 places = f"{self._noun} {self._numbers[first[identity]]} and {self._noun} {self._numbers[index]}"
-                message = f"has the id {identity[:200]!r} twice: {places}"
+                message = f"has the id {clipped(identity)} twice: {places}"
                 raise InvalidField(self._field, message, reason=Reason.DUPLICATE_SAMPLE_ID)
             first[identity] = index
 

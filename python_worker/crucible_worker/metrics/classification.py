@@ -21,7 +21,7 @@ from collections.abc import Collection, Sequence
 
 import numpy as np
 
-from crucible_bridge.errors import InvalidField
+from crucible_bridge.errors import InvalidField, clipped
 from crucible_bridge.types import Metrics
 from crucible_worker.metrics.sequences import exact_sum
 
@@ -200,7 +200,7 @@ def classification_metrics(
     if len(longest := max(known, key=len)) > MAX_LABEL_CHARS:
         raise InvalidField(
             "predictions" if longest in predicted else "targets",
-            f"has a label of {len(longest):,} characters, at most {MAX_LABEL_CHARS:,} are accepted: {longest[:60]!r}",
+            f"has a label of {len(longest):,} characters, at most {MAX_LABEL_CHARS:,} are accepted: {clipped(longest)}",
         )
     by_label = {
         label: _measures(label, hits[label], predicted[label], support[label])

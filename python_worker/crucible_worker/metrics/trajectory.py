@@ -24,7 +24,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
-from crucible_bridge.errors import InvalidField
+from crucible_bridge.errors import InvalidField, clipped
 from crucible_bridge.types import Metrics, TrajectoryBatch, TrajectoryGroup, bounds
 from crucible_worker.metrics.sequences import BEYOND_FLOAT64, Defects, check_column, exact_sum
 
@@ -159,14 +159,14 @@ def _check_tags(tags: tuple[tuple[str, ...], ...], groups: int) -> None:
             raise InvalidField(f"batch.tags[{index}]", f"holds {_ALL!r}, which stands for every group")
         if len(set(names)) < len(names):
             twice = Counter(names).most_common(1)[0][0]
-            raise InvalidField(f"batch.tags[{index}]", f"holds {twice[:60]!r} twice")
+            raise InvalidField(f"batch.tags[{index}]", f"holds {clipped(twice)} twice")
         if (longest := max(names, key=len, default="")) and len(longest) > MAX_NAME_CHARS:
             raise InvalidField(f"batch.tags[{index}]", _too_long("a tag", longest))
         checked.add(names)
 
 
 def _too_long(what: str, name: str) -> str:
-    return f"holds {what} of {len(name):,} characters, at most {MAX_NAME_CHARS:,} are accepted: {name[:60]!r}"
+    return f"holds {what} of {len(name):,} characters, at most {MAX_NAME_CHARS:,} are accepted: {clipped(name)}"
 
 
 GOOD_THRESHOLD = bounds.COMPUTE_TRAJECTORY_METRICS_REQUEST_GOOD_THRESHOLD_DEFAULT

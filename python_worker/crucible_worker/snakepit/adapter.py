@@ -27,7 +27,7 @@ from typing import Any, TypeVar
 
 import structlog
 
-from crucible_bridge.errors import FailedPrecondition, InvalidField, Unimplemented
+from crucible_bridge.errors import FailedPrecondition, InvalidField, Unimplemented, clipped
 from crucible_bridge.reasons import Reason
 from crucible_worker.config import SettingsError, load_settings
 from crucible_worker.server import Worker
@@ -111,7 +111,7 @@ def _parted(arguments: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, byt
 
 
 def _no_bytes(asked: Any) -> InvalidField:
-    return InvalidField(RESULT_FORMAT, f"is {str(asked)[:60]!r}, but Snakepit's own server carries no bytes back")
+    return InvalidField(RESULT_FORMAT, f"is {clipped(str(asked))}, but Snakepit's own server carries no bytes back")
 
 
 async def _plainly_failing(values: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:

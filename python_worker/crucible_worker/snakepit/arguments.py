@@ -14,7 +14,7 @@ from google.protobuf.descriptor import EnumDescriptor
 
 from crucible_bridge.arrays import MAX_DIMENSIONS, as_array, from_tensor
 from crucible_bridge.codec.fields import child, entry
-from crucible_bridge.errors import BridgeError, InvalidField
+from crucible_bridge.errors import BridgeError, InvalidField, clipped
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Array, Dtype, Tensor
 
@@ -87,7 +87,7 @@ def read_member(value: Any, field: str, words: Mapping[str, int]) -> int:
     word = read_text(value, field).lower()
     number = 0 if word == "unspecified" else words.get(word)
     if number is None:
-        raise InvalidField(field, f"is {value[:60]!r}, not one of {', '.join(words)}")
+        raise InvalidField(field, f"is {clipped(value)}, not one of {', '.join(words)}")
     return number
 
 
@@ -202,7 +202,7 @@ def dtype_from_json(value: Any, field: str) -> Dtype:
         raise wrong_type(field, value, "text")
     dtype = _DTYPES.get(value.lower())
     if dtype is None:
-        raise InvalidField(field, f"is {value[:60]!r}, not one of {', '.join(Dtype)}")
+        raise InvalidField(field, f"is {clipped(value)}, not one of {', '.join(Dtype)}")
     return dtype
 
 
@@ -370,7 +370,7 @@ class Arguments:
         if value not in self._shared:
             description = self.tensors.pop(value, None)
             if description is None:
-                raise InvalidField(field, f"is {value[:60]!r}, which {TENSORS} does not describe")
+                raise InvalidField(field, f"is {clipped(value)}, which {TENSORS} does not describe")
             self._shared[value] = read_array(description, value, entry(TENSORS, value), self.bytes)
         return self._shared[value]
 
@@ -382,7 +382,7 @@ class Arguments:
         """
         data = self._binary.get(name)
         if data is None:
-            raise InvalidField(field, f"needs the binary parameter {name[:60]!r}, which does not exist")
+            raise InvalidField(field, f"needs the binary parameter {clipped(name)}, which does not exist")
         self._read_binary.add(name)
         return data
 
@@ -414,7 +414,7 @@ class Arguments:
         if value is None:
             return RESULT_FORMATS[0]
         if value not in RESULT_FORMATS:
-            raise InvalidField(RESULT_FORMAT, f"is {str(value)[:60]!r}, not one of {', '.join(RESULT_FORMATS)}")
+            raise InvalidField(RESULT_FORMAT, f"is {clipped(str(value))}, not one of {', '.join(RESULT_FORMATS)}")
         return value
 
 

@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 import structlog
 
-from crucible_bridge.errors import BridgeError, Code, InternalError, InvalidField, NotFound
+from crucible_bridge.errors import BridgeError, Code, InternalError, InvalidField, NotFound, clipped
 from crucible_bridge.problems import shorten
 from crucible_bridge.reasons import Reason
 from crucible_worker.rpc.calls import Calls, admitted
@@ -171,7 +171,7 @@ class Tools:
     def _tool(self, name: str) -> Tool:
         tool = self._tools.get(name)
         if tool is None:
-            raise NotFound(f"there is no tool {name[:60]!r}; {LIST_TOOLS} names all", reason=Reason.UNKNOWN_TOOL)
+            raise NotFound(f"there is no tool {clipped(name)}; {LIST_TOOLS} names all", reason=Reason.UNKNOWN_TOOL)
         return tool
 
     def _answered(self, tool: Tool, handler: Any) -> Handle:

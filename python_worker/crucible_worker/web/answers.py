@@ -11,7 +11,7 @@ from urllib.parse import unquote
 
 from starlette.datastructures import QueryParams
 
-from crucible_bridge.errors import InvalidField, NotFound
+from crucible_bridge.errors import InvalidField, NotFound, clipped
 from crucible_bridge.types import (
     CompareRequest,
     Evaluation,
@@ -220,7 +220,7 @@ def _count(query: QueryParams, name: str, default: int, *, most: int) -> int:
     if not text:
         return default
     if not (text.isascii() and text.isdigit() and len(text) <= 12 and int(text) <= most):
-        raise InvalidField(name, f"is {text[:20]!r}, must be a number from 0 to {most:,}")
+        raise InvalidField(name, f"is {clipped(text)}, must be a number from 0 to {most:,}")
     return int(text)
 
 
@@ -245,5 +245,5 @@ def _where(texts: Sequence[str]) -> Mapping[str, str]:
 def _pair(text: str) -> tuple[str, str]:
     key, sign, value = text.partition("=")
     if not (key and sign):
-        raise InvalidField("where", f"is {text[:100]!r}, must be a column and a value: level=3")
+        raise InvalidField("where", f"is {clipped(text)}, must be a column and a value: level=3")
     return key, value

@@ -39,7 +39,7 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
     "text for a number": ({"step": "7"}, "step is '7', must be a whole number"),
     "a fraction for a whole number": ({"step": 7.5}, "step is 7.5, must be a whole number"),
     "a number for text": ({"run_id": 7}, "run_id is 7, must be text"),
-    "what is long": ({"run_id": list(range(99))}, f"run_id is {list(range(99))!r:.60}..., must be text"),
+    "what is long": ({"run_id": list(range(99))}, f"run_id is {list(range(99))!r:.200}..., must be text"),
     "a map's entry": ({"labels": {"a": "b", "c": 1}}, 'labels["c"] is 1, must be text'),
     "no map": ({"labels": "ab"}, "labels is 'ab', must be a mapping"),
     "too wide": ({"step": 2**70}, f"step cannot be sent: Value out of range: {2**70}"),

@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crucible_bridge.errors import BackendError, BridgeError, Code, InvalidField, NotFound
+from crucible_bridge.errors import BackendError, BridgeError, Code, InvalidField, NotFound, clipped
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, at_field, error_of, problem_of, shorten
 from crucible_bridge.types import Problem
 from tests.tables import rows
@@ -81,3 +81,21 @@ def test_an_error_keeps_what_it_says():
 
     assert isinstance(found, BackendError)
     assert vars(found) == {**vars(error), "field": "items[0]"}
+
+
+@rows(
+    ("value", "shown"),
+    [
+        ("it's", '"it\'s"'),
+        ("x" * 198, f"'{'x' * 198}'"),
+        ("x" * 199, f"'{'x' * 199}..."),
+        ("x" * 10_000_000, f"'{'x' * 199}..."),
+        (b"x" * 10_000_000, f"b'{'x' * 198}..."),
+        ("\U0010ffff" * 200, "'" + ("\\U0010ffff" * 20)[:199] + "..."),
+        ([1.5, None], "[1.5, None]"),
+        ([1] * 100, f"{[1] * 100}"[:200] + "..."),
+    ],
+)
+def test_an_error_repeats_the_begin_of_a_value(value: object, shown: str):
+    """In quotes if it is text, and with an ellipsis if something is left out."""
+    assert clipped(value) == shown

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField, NotFound
+from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField, NotFound, clipped
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types.rows import LATER_SHAPES, SHAPES, TEMPLATE_COLUMNS, template_column
 from crucible_worker.datasets.row_process import HUB_FIELD, answer
@@ -117,7 +117,7 @@ def _find(key: str, column: str, features: Mapping[str, Any]) -> ColumnPath:
     for part in parts:
         if not isinstance(found, Mapping) or part not in found:
             there = ", ".join(_names(features))
-            problem = f"is {column[:200]!r}, which is no column; there are {there}"
+            problem = f"is {clipped(column)}, which is no column; there are {there}"
             raise InvalidField(f'{COLUMNS_FIELD}["{key}"]', problem, reason=Reason.NO_SUCH_COLUMN)
         found = found[part]
     # For a list, the type of its items names the classes.

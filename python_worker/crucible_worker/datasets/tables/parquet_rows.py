@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from crucible_bridge.errors import InvalidField
+from crucible_bridge.errors import InvalidField, clipped
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types.row_datums import LOSS_FN_INPUTS, MODEL_INPUT, datum_columns
 from crucible_worker.datasets.row_process import FILE_FIELD
@@ -42,7 +42,7 @@ def parquet_rows(path: str, columns: Mapping[str, str]) -> Iterator[dict[str, An
         names = file.schema_arrow.names
         twice = next((name for name in names if names.count(name) > 1), None) if len(set(names)) < len(names) else None
         if twice is not None:
-            raise InvalidField(FILE_FIELD, f"has the column {twice[:60]!r} twice", reason=Reason.MALFORMED_FILE)
+            raise InvalidField(FILE_FIELD, f"has the column {clipped(twice)} twice", reason=Reason.MALFORMED_FILE)
         wanted = {column if column in names else column.partition(".")[0] for column in columns.values()}
         chosen = [field.name for field in file.schema_arrow if field.name in wanted or _is_plain(field.type)]
         labels = _labels(file.schema_arrow.metadata or {})

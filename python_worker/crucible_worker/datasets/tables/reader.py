@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from crucible_bridge.errors import InvalidField, PermissionDenied
+from crucible_bridge.errors import InvalidField, PermissionDenied, clipped
 from crucible_bridge.reasons import Reason
 from crucible_worker.children.lifetime import limit
 from crucible_worker.datasets.jsonl import MAX_LINE_BYTES, MalformedLine, object_of_pairs, text_file
@@ -118,7 +118,7 @@ def _header(record: list[str] | Fault | None) -> list[str]:
     seen: set[str] = set()
     for name in record:
         if name and name in seen:
-            raise InvalidField(FILE_FIELD, f"has the column {name[:60]!r} twice", reason=Reason.MALFORMED_FILE)
+            raise InvalidField(FILE_FIELD, f"has the column {clipped(name)} twice", reason=Reason.MALFORMED_FILE)
         seen.add(name)
     return record
 
@@ -163,7 +163,7 @@ class _Cells:
                 if name:
                     row[name] = self._value(name, cell)
             except MalformedLine as error:
-                return Fault(f"{error} in a cell of the column {name[:60]!r}")
+                return Fault(f"{error} in a cell of the column {clipped(name)}")
         return row
 
     def _value(self, column: str, cell: str) -> Any:

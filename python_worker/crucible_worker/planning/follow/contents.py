@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
+from crucible_bridge.errors import clipped
 from crucible_bridge.types import HubModel, LocalModel, ModelRef, format_model, parse_model
 from crucible_bridge.types.hub import REPO_ID
 from crucible_worker.backends.local.paths import (
@@ -224,7 +225,7 @@ def _model_weights(path: Path, names: Collection[str]) -> tuple[str, ...]:
 def _shard(name: Any) -> str:
     parts = name.split("/") if isinstance(name, str) else [""]
     if "\0" in parts[-1] or any(part in ("", ".", "..") for part in parts) or not name.endswith(".safetensors"):
-        raise ValueError(f"{str(name)[:100]!r} is not the name of a safetensors file")
+        raise ValueError(f"{clipped(str(name))} is not the name of a safetensors file")
     return name
 
 
@@ -290,9 +291,9 @@ def _end_of_tensors(header: str) -> int:
         tensor = reader.value()
         offsets = tensor.get("data_offsets") if isinstance(tensor, dict) else None
         if not (isinstance(offsets, list) and len(offsets) == 2 and all(type(offset) is int for offset in offsets)):
-            raise ValueError(f"the tensor {name[:100]!r} has no data_offsets")
+            raise ValueError(f"the tensor {clipped(name)} has no data_offsets")
         if not 0 <= offsets[0] <= offsets[1]:
-            raise ValueError(f"the tensor {name[:100]!r} ends before it begins")
+            raise ValueError(f"the tensor {clipped(name)} ends before it begins")
         end = max(end, offsets[1])
     if not reader.ended():
         raise ValueError("text follows the object")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
 
-from crucible_bridge.errors import FailedPrecondition, InvalidField, PermissionDenied
+from crucible_bridge.errors import FailedPrecondition, InvalidField, PermissionDenied, clipped
 from crucible_bridge.reasons import Reason
 from crucible_worker.backends.local.paths import ADAPTER_CONFIG
 
@@ -277,7 +277,7 @@ def directory_below(roots: Sequence[Path], text: str, field: str) -> Path:
     try:
         existing = [path for path in candidates if path.is_dir()]
     except OSError as error:
-        problem = f"is {text[:200]!r}, which cannot be a directory: {error.strerror}"
+        problem = f"is {clipped(text)}, which cannot be a directory: {error.strerror}"
         raise InvalidField(field, problem) from error
     if not candidates:
         message = f"is {text!r}, which is outside of the model roots: name a folder above it by --model-root"
