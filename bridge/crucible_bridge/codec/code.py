@@ -67,7 +67,7 @@ def code_test_to_v1(test: CodeTest, field: str) -> pb.CodeTest:
             return pb.CodeTest(call=call_test_to_v1(test, child(field, "call")))
         case unknown:
             known = ", ".join(kind.__name__ for kind in get_args(CodeTest))
-            raise InvalidField(field, f"is {unknown!r:.60}, which is no test; known are: {known}")
+            raise InvalidField(field, f"is {clipped(unknown)}, which is no test; known are: {known}")
 
 
 def code_test_from_v1(message: pb.CodeTest, field: str) -> CodeTest:

@@ -14,7 +14,7 @@ from crucible_bridge.codec.generated import (
     regex_scorer_to_v1,
 )
 from crucible_bridge.codec.grade_items import grade_item_from_v1, grade_item_to_v1, response_from_v1
-from crucible_bridge.errors import InvalidField
+from crucible_bridge.errors import InvalidField, clipped
 from crucible_bridge.types import (
     BoxedForm,
     ChoiceScorer,
@@ -107,10 +107,10 @@ def score_options_to_v1(options: ScoreOptions) -> pb.ScoreOptions:
                 message.format.CopyFrom(_format_to_v1(scorer))
             case TextScorer(kind=kind):
                 known = ", ".join([*_TEXT_SCORERS, *(f"{name} as {maker}" for name, maker in _MADE_SCORERS.items())])
-                raise InvalidField("options", f"is {kind!r:.60}, which is no scorer by name; known are: {known}")
+                raise InvalidField("options", f"is {clipped(kind)}, which is no scorer by name; known are: {known}")
             case unknown:
                 raise InvalidField(
-                    "options", f"is {unknown!r:.60}, which is no scorer; known are: {', '.join(_SCORERS)}"
+                    "options", f"is {clipped(unknown)}, which is no scorer; known are: {', '.join(_SCORERS)}"
                 )
     return message
 
@@ -171,7 +171,7 @@ def _scorer_from_v1(message: pb.ScoreOptions, field: str) -> Scorer:
 def _text_to_v1(scorer: TextScorer) -> pb.TextScorer:
     if scorer.compare not in _COMPARISON.to_number:
         raise InvalidField(
-            f"options.{scorer.kind}.compare", f"is {scorer.compare!r:.60}, known are: {', '.join(ExactComparison)}"
+            f"options.{scorer.kind}.compare", f"is {clipped(scorer.compare)}, known are: {', '.join(ExactComparison)}"
         )
     return pb.TextScorer(
         case_sensitive=scorer.case_sensitive,

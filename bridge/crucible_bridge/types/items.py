@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from crucible_bridge.errors import InvalidField
+from crucible_bridge.errors import InvalidField, clipped
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types.data import Conversation, Datum, Sample
 from crucible_bridge.types.rows import MalformedRow, RowReader
@@ -61,7 +61,7 @@ def _datum(item: Any, place: str) -> Datum:
 def _row(rows: RowReader, item: Mapping[Any, Any], place: str) -> Sample:
     for key in item:
         if not isinstance(key, str):
-            raise InvalidField(place, f"has the key {key!r:.60}, which is not text")
+            raise InvalidField(place, f"has the key {clipped(key)}, which is not text")
     try:
         return rows.sample({key: _plain_entry(value, f'{place}["{key}"]') for key, value in item.items()})
     except MalformedRow as error:
