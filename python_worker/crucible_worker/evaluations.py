@@ -575,7 +575,7 @@ class Evaluations:
         interrupted = await self._admission.drain()
         # Streams end once they have carried what was written until now.
         self._closed_after = self._readable_sequence()
-        self._journal.news.publish()
+        self._journal.commits.publish()
         return interrupted
 
     async def flush_logs(self) -> None:
@@ -617,7 +617,7 @@ class Evaluations:
         attempt = self._admission.attempt(row.number)
         if attempt is not None:
             await attempt.finished.wait()
-        seen, looked = self._journal.news.count, 0.0
+        seen, looked = self._journal.commits.count, 0.0
         while True:
             # After every commit: the row, with its request and result, is read only if it may have changed.
             extent = await self._journal.read(extent_of, row.number)
@@ -630,7 +630,7 @@ class Evaluations:
                 if row.state in _SETTLED:
                     return row
             self._admission.refuse_if_unable(row.evaluation_id)
-            seen = await self._journal.news.wait(seen, OWNER_CHECK_SECONDS)
+            seen = await self._journal.commits.wait(seen, OWNER_CHECK_SECONDS)
             await asyncio.sleep(NEWS_PAUSE_SECONDS)
 
     def _readable_sequence(self) -> int:

@@ -296,7 +296,7 @@ class Admission:
 
         Runs until it is cancelled itself.
         """
-        seen, outages = self._journal.news.count, LogOnce(_log, "cancels_not_read")
+        seen, outages = self._journal.commits.count, LogOnce(_log, "cancels_not_read")
         while True:
             if self._attempts:
                 try:
@@ -310,7 +310,7 @@ class Admission:
                 for number, control in controls.items():
                     self.control(number, control)
                 await asyncio.sleep(CANCEL_CHECK_SECONDS)
-            seen = await self._journal.news.wait(seen, at_most=60.0)
+            seen = await self._journal.commits.wait(seen, at_most=60.0)
 
     def stop(self, number: int, reason: str) -> None:
         """Cancel this worker's attempt at an evaluation, if it has one."""

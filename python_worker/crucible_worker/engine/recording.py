@@ -34,7 +34,7 @@ from crucible_worker.journal.contents import (
     frame_to_record,
     parts_to_record,
     prompt_bytes,
-    said_to_record,
+    reply_to_record,
     turns_bytes,
 )
 from crucible_worker.journal.queries import EvaluationRow
@@ -274,7 +274,7 @@ def commit_samples(
     usages = [
         usage_to_record(
             one.took or one.sample.usage,
-            said_to_record(one.sample, () if one.recorded is None else one.recorded.turns),
+            reply_to_record(one.sample, () if one.recorded is None else one.recorded.turns),
         )
         for one in kept
     ]

@@ -62,7 +62,7 @@ from crucible_worker.history.retention import folder_of
 from crucible_worker.inference.retries import RetryingModel, RetryPolicy, sample_seed
 from crucible_worker.inference.transcripts import Transcript
 from crucible_worker.journal import Journal
-from crucible_worker.journal.contents import bounded_said, kernel_of, said_bytes, turns_bytes
+from crucible_worker.journal.contents import bounded_reply, kernel_of, reply_bytes, turns_bytes
 from crucible_worker.journal.journal import FencedJournal
 from crucible_worker.journal.queries import EvaluationRow
 from crucible_worker.journal.records import SampleKey
@@ -269,7 +269,7 @@ class SampleRunner:
         recorded = None
         if transcript is not None and self.recorder is not None and not isinstance(given, MalformedSample):
             turns = transcript.turns(outcome.turns) if keeps_turns else ()
-            size = said_bytes(result) + transcript.held + (turns_bytes(outcome.turns) if outcome.turns else 0)
+            size = reply_bytes(result) + transcript.held + (turns_bytes(outcome.turns) if outcome.turns else 0)
             left_out = transcript.left_out + outcome.turns_left_out if keeps_turns else 0
             held = None if self.recorder.all_known else given
             size += 0 if held is None else sample_bytes(held)
@@ -308,7 +308,7 @@ class SampleRunner:
             refusal=outcome.refusal if self._says else "",
             tool_calls=outcome.tool_calls if self._says else (),
         )
-        return bounded_said(result, self._limits.max_sample_record_bytes)
+        return bounded_reply(result, self._limits.max_sample_record_bytes)
 
     def _usage_of(
         self, evaluator: Evaluator, model: RetryingModel, auxiliary_models: Mapping[str, RetryingModel | Unloaded]

@@ -148,7 +148,7 @@ async def follow(
     position, fresh = after_sequence, True
     told, told_at = after_sequence, 0.0
     while True:
-        seen, now = journal.news.count, time.monotonic()
+        seen, now = journal.commits.count, time.monotonic()
         due = told if now - told_at >= IDLE_PAGE_SECONDS else None
         look, page = await journal.read_stream(_read_page, position, only, log_id, pack, fresh=fresh, empty_after=due)
         log_id = look.log.log_id  # a stream is of one log, even if the journal is set back meanwhile
@@ -163,7 +163,7 @@ async def follow(
             if position > told:
                 yield pack(EventPage(records=(), log_id=look.log.log_id, through_sequence=position))
             return
-        await journal.news.wait(seen, IDLE_PAGE_SECONDS)
+        await journal.commits.wait(seen, IDLE_PAGE_SECONDS)
         await asyncio.sleep(rest_seconds(read - now) - (time.monotonic() - now))
 
 

@@ -198,9 +198,9 @@ class Experiments:
         target = row.sequence
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                seen = self._journal.news.count
+                seen = self._journal.commits.count
                 while not _synced(row, target):
-                    seen = await self._journal.news.wait(seen, NEWS_SECONDS)
+                    seen = await self._journal.commits.wait(seen, NEWS_SECONDS)
                     await asyncio.sleep(NEWS_PAUSE_SECONDS)
                     row = await self._journal.read(_there, experiment_id)
         return _experiment(row), _synced(row, target)

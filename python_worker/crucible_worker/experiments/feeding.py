@@ -63,7 +63,7 @@ class Feed:
     async def run(self) -> bool:
         """Feed it until it has nothing to do for a while; False if it fails and others need its place."""
         idle_since = time.monotonic()
-        seen = self._journal.news.count
+        seen = self._journal.commits.count
         while (page := await self._journal.read(read_page, self._number)) is not None:
             self._problem = page.logger.problem
             entries = _to_tell(page)
@@ -88,7 +88,7 @@ class Feed:
                 return True
             else:
                 await asyncio.sleep(PAUSE_SECONDS)
-                seen = await self._journal.news.wait(seen, LOOK_SECONDS)
+                seen = await self._journal.commits.wait(seen, LOOK_SECONDS)
                 continue
             idle_since = time.monotonic()
         return True
@@ -183,7 +183,7 @@ class Feeder:
         self._locks.close()
 
     async def _look(self) -> None:
-        seen, outages = self._journal.news.count, LogOnce(_log, "loggers_not_looked_for")
+        seen, outages = self._journal.commits.count, LogOnce(_log, "loggers_not_looked_for")
         while True:
             try:
                 waiting = await self._journal.read(find_waiting)
@@ -193,7 +193,7 @@ class Feeder:
                 outages.worked()
                 await self._begin([each for each in waiting if self._only is None or each[1] in self._only])
             await asyncio.sleep(PAUSE_SECONDS)
-            seen = await self._journal.news.wait(seen, LOOK_SECONDS)
+            seen = await self._journal.commits.wait(seen, LOOK_SECONDS)
 
     async def _begin(self, waiting: list[tuple[LoggerRow, str]]) -> None:
         now = time.monotonic()

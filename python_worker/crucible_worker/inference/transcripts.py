@@ -24,7 +24,7 @@ from crucible_bridge.types import (
     Turn,
     message_text,
 )
-from crucible_worker.journal.contents import prompt_bytes, said_bytes, text_bytes
+from crucible_worker.journal.contents import prompt_bytes, reply_bytes, text_bytes
 from crucible_worker.util.reasoning import opening_of_prompt, parted
 
 __all__ = ["MAX_COMPARED_TOKENS", "MAX_TEXTS", "CallListener", "Transcript"]
@@ -87,7 +87,7 @@ class Transcript:
     def _record(self, model: str, prompt: SamplePrompt, tokens: int | None, answers: Sequence[SampledSequence]) -> None:
         size = prompt_bytes(prompt)
         for answer in answers:
-            size += text_bytes(answer.text) + said_bytes(answer)
+            size += text_bytes(answer.text) + reply_bytes(answer)
         if not model and self._first_tokens is None:
             self._first_tokens = tokens
         if self.size + size > self._most:

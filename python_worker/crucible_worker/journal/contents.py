@@ -61,7 +61,7 @@ __all__ = [
     "TURNS",
     "Frame",
     "RecordParts",
-    "bounded_said",
+    "bounded_reply",
     "closed",
     "content_from_record",
     "content_to_record",
@@ -76,11 +76,11 @@ __all__ = [
     "parts_from_record",
     "parts_to_record",
     "prompt_bytes",
-    "said_bytes",
-    "said_to_record",
+    "reply_bytes",
+    "reply_to_record",
     "text_bytes",
     "turns_bytes",
-    "with_said",
+    "with_reply",
 ]
 
 SAMPLE_LIMIT, EVALUATION_LIMIT = "max_sample_record_bytes", "max_evaluation_record_bytes"
@@ -276,36 +276,36 @@ def parts_from_record(record: bytes, *, frame: Callable[[int], Frame], kernel: s
     )
 
 
-def said_to_record(result: SampleResult, turns: Sequence[Turn]) -> bytes | None:
+def reply_to_record(result: SampleResult, turns: Sequence[Turn]) -> bytes | None:
     """Pack what answers have besides their text: that of the result, and that of its turns; None if there is nothing.
 
     Reasoning that can be read from a text is not stored again.
     """
-    own = _said_to_value(result.reasoning, result.refusal, result.tool_calls, result.output)
+    own = _reply_to_value(result.reasoning, result.refusal, result.tool_calls, result.output)
     if result.reasoning and not own[0]:
         own[0] = _IN_TEXT
     of_turns = [
-        [index, *said]
+        [index, *extra]
         for index, turn in enumerate(turns)
         if turn.role == "assistant"
-        and any(said := _said_to_value(turn.reasoning, turn.refusal, turn.tool_calls, turn.text))
+        and any(extra := _reply_to_value(turn.reasoning, turn.refusal, turn.tool_calls, turn.text))
     ]
     left_out = [[part.part, part.bytes, part.limit] for part in result.truncated]
     return closed(pack_text([own, of_turns, left_out])) if any(own) or of_turns or left_out else None
 
 
-def with_said(result: SampleResult, record: bytes | None) -> tuple[SampleResult, int]:
+def with_reply(result: SampleResult, record: bytes | None) -> tuple[SampleResult, int]:
     """A result with what its answers have besides their text, and the approximate bytes of that.
 
     Args:
         result: of the sample, with its turns.
-        record: what `said_to_record` returned.
+        record: what `reply_to_record` returned.
     """
     own, of_turns, left_out = ([0, "", []], (), ()) if record is None else unpack_text(opened(record))
-    further = {index: said for index, *said in of_turns}
+    further = {index: extra for index, *extra in of_turns}
     if any(part.part == TURNS for part in result.truncated):
         further = {}  # turns are missing: which of them these belong to is not known
-    turns = [_turn_with_said(turn, further.get(index)) for index, turn in enumerate(result.turns)]
+    turns = [_turn_with_reply(turn, further.get(index)) for index, turn in enumerate(result.turns)]
     reasoning, refusal, calls = own
     found = dataclasses.replace(
         result,
@@ -315,16 +315,16 @@ def with_said(result: SampleResult, record: bytes | None) -> tuple[SampleResult,
         tool_calls=_calls_from(calls),
         truncated=(*result.truncated, *_left_out_from(left_out)),
     )
-    return found, said_bytes(found) + sum(map(said_bytes, turns))
+    return found, reply_bytes(found) + sum(map(reply_bytes, turns))
 
 
-def said_bytes(said: SampleResult | SampledSequence | Turn) -> int:
+def reply_bytes(extra: SampleResult | SampledSequence | Turn) -> int:
     """Approximate size of what an answer has besides its text."""
-    calls = sum(text_bytes(call.name) + text_bytes(call.arguments) + text_bytes(call.id) for call in said.tool_calls)
-    return text_bytes(said.reasoning) + text_bytes(said.refusal) + calls
+    calls = sum(text_bytes(call.name) + text_bytes(call.arguments) + text_bytes(call.id) for call in extra.tool_calls)
+    return text_bytes(extra.reasoning) + text_bytes(extra.refusal) + calls
 
 
-def bounded_said(result: SampleResult, most: int) -> SampleResult:
+def bounded_reply(result: SampleResult, most: int) -> SampleResult:
     """A result whose reasoning, refusal and calls of tools have at most `most` bytes, each after what is before it."""
     left_out: list[TruncatedPart] = []
     texts: list[str] = []
@@ -335,7 +335,7 @@ def bounded_said(result: SampleResult, most: int) -> SampleResult:
         if lost:
             left_out.append(TruncatedPart(part=part, bytes=lost, limit=SAMPLE_LIMIT))
     calls = result.tool_calls
-    size = said_bytes(dataclasses.replace(result, reasoning="", refusal=""))
+    size = reply_bytes(dataclasses.replace(result, reasoning="", refusal=""))
     if size > most:
         left_out.append(TruncatedPart(part=TOOL_CALLS, bytes=size, limit=SAMPLE_LIMIT))
         calls = ()
@@ -346,15 +346,15 @@ def bounded_said(result: SampleResult, most: int) -> SampleResult:
     )
 
 
-def _said_to_value(reasoning: str, refusal: str, calls: Sequence[ToolCall], text: str) -> list[Any]:
+def _reply_to_value(reasoning: str, refusal: str, calls: Sequence[ToolCall], text: str) -> list[Any]:
     apart = "" if reasoning and reasoning == part_thinking(text)[0] else reasoning
     return [apart, refusal, [[call.name, call.arguments, call.id] for call in calls]]
 
 
-def _turn_with_said(turn: Turn, said: Sequence[Any] | None) -> Turn:
+def _turn_with_reply(turn: Turn, extra: Sequence[Any] | None) -> Turn:
     if turn.role != "assistant":
         return turn
-    reasoning, refusal, calls = said or ("", "", ())
+    reasoning, refusal, calls = extra or ("", "", ())
     reasoning = reasoning or part_thinking(turn.text)[0]
     if not (reasoning or refusal or calls):  # as a rule
         return turn

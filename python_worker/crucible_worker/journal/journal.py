@@ -56,8 +56,8 @@ class Journal:
         self._stream_readers = concurrent.futures.ThreadPoolExecutor(STREAM_READERS, thread_name_prefix="stream-reader")
         self._connections: list[Reader] = []
         self._local = threading.local()
-        self._glance = store.glance(self.background)
-        self.news = self._glance.news
+        self._status = store.status(self.background)
+        self.commits = self._status.commits
         """Reports commits of this worker and of others."""
         self._writer = Writer(store, encode_event, on_commit=self._committed, on_failure=self._failed)
         self.writable = True
@@ -134,7 +134,7 @@ class Journal:
         if self._closed:
             raise JournalUnavailable("the worker is draining", reason=Reason.DRAINING)
         try:
-            return self._glance.head()
+            return self._status.head()
         except self._store.errors as error:
             raise self._unreadable(error) from error
 
@@ -167,7 +167,7 @@ class Journal:
 
         until = time.monotonic() + READ_SECONDS
         while True:
-            is_there = await self._glance.returns()
+            is_there = await self._status.returns()
             if self._closed:
                 raise JournalUnavailable("the worker is draining", reason=Reason.DRAINING)
             try:
@@ -212,7 +212,7 @@ class Journal:
         for task in filter(None, (self._recovery, self._beats)):
             task.cancel()
             await asyncio.wait([task])
-        await self._glance.aclose()
+        await self._status.aclose()
         for threads in (self._stream_readers, self._readers):
             await asyncio.to_thread(threads.shutdown)
         for connection in self._connections:
@@ -244,7 +244,7 @@ class Journal:
         return True
 
     def _committed(self, before: int, after: int) -> None:
-        self._glance.committed(after)
+        self._status.committed(after)
         if after > before:
             self.on_written(before, after)
         self._set_writable(True)
@@ -299,8 +299,8 @@ class FencedJournal:
             number: what it owns.
         """
         self._journal, self._owners, self._number = journal, owners, number
-        self.news = journal.news
-        """See `Journal.news`."""
+        self.commits = journal.commits
+        """See `Journal.commits`."""
 
     @property
     def folder(self) -> Path:

@@ -13,15 +13,15 @@ from crucible_bridge.errors import InvalidField, NotFound
 from crucible_bridge.events import NEW_KINDS
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Evaluation, EvaluationState, Metrics, SampleResult, Usage, Verdict
-from crucible_worker.journal.contents import Frame, frame_from_record, metadata_of, with_said
+from crucible_worker.journal.contents import Frame, frame_from_record, metadata_of, with_reply
 from crucible_worker.journal.records import (
     Ended,
     Renderings,
     SampleKey,
     renderings_from_record,
+    reply_of_usage,
     request_from_record,
     result_from_record,
-    said_of_usage,
     sample_from_record,
     score_from_record,
     usage_from_record,
@@ -517,7 +517,7 @@ def _results(
             result, told = with_record(result, recorded, content, functools.partial(frame_of, evaluator))
             size += told
         if records:
-            result, told = with_said(result, said_of_usage(usage))
+            result, told = with_reply(result, reply_of_usage(usage))
             size += told
         yield (position, evaluator, repeat), result, size
 

@@ -83,11 +83,11 @@ __all__ = [
     "evaluator_result_to_record",
     "renderings_from_record",
     "renderings_to_record",
+    "reply_of_usage",
     "request_from_record",
     "request_to_record",
     "result_from_record",
     "result_to_record",
-    "said_of_usage",
     "sample_from_record",
     "sample_to_record",
     "score_from_record",
@@ -199,8 +199,8 @@ _USAGE = (
     "cost",
 )
 """Numbers of a usage in the order of a record; later ones come after the judges."""
-_SAID = len(_USAGE) + 1
-"""Where the record of a usage has what `said_to_record` packed: after the judges."""
+_REPLY = len(_USAGE) + 1
+"""Where the record of a usage has what `reply_to_record` packed: after the judges."""
 _LATER_COUNTS = ("n_correct", "n_truncated_reasoning", "unscored_by_reason")
 _UNSET = (None, None, None, None)
 
@@ -379,11 +379,11 @@ def with_record(
 
 def _with_tokens(turns: Iterable[Turn], group: TrajectoryGroup) -> Iterator[Turn]:
     """Turns with their tokens, taken from the rollouts if these have them: they are not stored twice."""
-    said = [iter(trajectory.transitions) for trajectory in group.trajectories]
+    transitions = [iter(trajectory.transitions) for trajectory in group.trajectories]
     for turn in turns:
         transition = None
-        if turn.role == "assistant" and not turn.model and turn.rollout < len(said):
-            transition = next(said[turn.rollout], None)
+        if turn.role == "assistant" and not turn.model and turn.rollout < len(transitions):
+            transition = next(transitions[turn.rollout], None)
         if transition is None or transition.action is None:
             yield turn
         else:
@@ -396,20 +396,20 @@ def score_from_record(record: bytes) -> tuple[str, float | None]:
     return data["sample_id"], data["score"]
 
 
-def usage_to_record(usage: Usage | Meter | None, said: bytes | None = None) -> bytes | None:
-    """Pack the usage of a sample, and what `said_to_record` packed; None if no model was queried."""
+def usage_to_record(usage: Usage | Meter | None, reply: bytes | None = None) -> bytes | None:
+    """Pack the usage of a sample, and what `reply_to_record` packed; None if no model was queried."""
     numbers = _usage_to_list(usage)
-    if numbers is None or said is None:
+    if numbers is None or reply is None:
         return None if numbers is None else pack(numbers)
     # Earlier releases read as far as the judges.
     filled = [*numbers, *[None] * len(_USAGE)][: len(_USAGE)]
-    return pack([*filled, numbers[len(_USAGE)] if len(numbers) > len(_USAGE) else [], said])
+    return pack([*filled, numbers[len(_USAGE)] if len(numbers) > len(_USAGE) else [], reply])
 
 
-def said_of_usage(record: bytes | None) -> bytes | None:
-    """What `said_to_record` packed, from the record of a usage; None if it has none."""
+def reply_of_usage(record: bytes | None) -> bytes | None:
+    """What `reply_to_record` packed, from the record of a usage; None if it has none."""
     values = () if record is None else unpack(record)
-    return values[_SAID] if len(values) > _SAID else None
+    return values[_REPLY] if len(values) > _REPLY else None
 
 
 def usage_from_record(record: bytes | None) -> Usage | None:

@@ -15,7 +15,7 @@ from crucible_worker.journal.copies import MARK_BYTES, Mark, log_of_its_own, mar
 from crucible_worker.journal.locks import OwnerLocks
 from crucible_worker.journal.queries import Head, JournalDamaged, Reads, head
 from crucible_worker.journal.schema import SqliteConnection, connect
-from crucible_worker.journal.store import PolledNews, Submit, Transaction
+from crucible_worker.journal.store import PollingNotifier, Submit, Transaction
 from crucible_worker.util.tasks import Background
 
 __all__ = ["SqliteStore"]
@@ -119,7 +119,7 @@ class SqliteStore:
         """The connection that writes."""
         return _Writing(self._path)
 
-    def glance(self, background: Background) -> _StatusRow:
+    def status(self, background: Background) -> _StatusRow:
         """What the event loop asks."""
         return _StatusRow(self.connect())
 
@@ -145,7 +145,7 @@ class _StatusRow:
 
     def __init__(self, connection: SqliteConnection) -> None:
         self._connection = connection
-        self.news = PolledNews(connection)
+        self.commits = PollingNotifier(connection)
 
     def head(self) -> Head:
         return head(self._connection)
@@ -154,10 +154,10 @@ class _StatusRow:
         return True
 
     def committed(self, sequence: int) -> None:
-        self.news.publish()
+        self.commits.publish()
 
     async def aclose(self) -> None:
-        self.news.close()
+        self.commits.close()
 
 
 class _Writing:

@@ -23,7 +23,7 @@ __all__ = [
     "CommitNotifier",
     "JournalStatus",
     "Owners",
-    "PolledNews",
+    "PollingNotifier",
     "Reader",
     "Store",
     "Submit",
@@ -167,7 +167,7 @@ class CommitNotifier:
                 future.set_result(None)
 
 
-class PolledNews(CommitNotifier):
+class PollingNotifier(CommitNotifier):
     """News of a SQLite journal."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
@@ -317,7 +317,7 @@ class JournalStatus(Protocol):
     """What the event loop asks of the journal without waiting."""
 
     @property
-    def news(self) -> CommitNotifier:
+    def commits(self) -> CommitNotifier:
         """Reports commits of this worker and of others."""
         ...
 
@@ -359,7 +359,7 @@ class Store(Protocol):
         """The connection that writes."""
         ...
 
-    def glance(self, background: Background) -> JournalStatus:
+    def status(self, background: Background) -> JournalStatus:
         """What the running event loop asks; its tasks are in `background`."""
         ...
 

@@ -20,7 +20,7 @@ async def journals(tmp_path):
 
 async def _waiting(journal, count=1):
     """So many tasks that wait, having begun to."""
-    tasks = [asyncio.create_task(journal.news.wait(journal.news.count, LONG)) for _ in range(count)]
+    tasks = [asyncio.create_task(journal.commits.wait(journal.commits.count, LONG)) for _ in range(count)]
     await asyncio.sleep(0)
     return tasks
 
@@ -28,7 +28,7 @@ async def _waiting(journal, count=1):
 @pytest.mark.parametrize("writer", [0, 1])
 async def test_commits_wake_everybody_who_waits(journals, writer):
     """A commit of this worker, or of another one, wakes all waiters of each, with a count that has grown."""
-    before = [journal.news.count for journal in journals]
+    before = [journal.commits.count for journal in journals]
     tasks = [await _waiting(journal, 3) for journal in journals]
     await append(journals[writer], 1)
     async with asyncio.timeout(5):
@@ -39,16 +39,16 @@ async def test_commits_wake_everybody_who_waits(journals, writer):
 async def test_news_that_came_before_are_not_waited_for(journals):
     """Who has not seen the last count gets it at once, so that nothing falls between looking and waiting."""
     one, _ = journals
-    seen = one.news.count
+    seen = one.commits.count
     await append(one, 1)
-    assert await one.news.wait(seen, LONG) > seen
+    assert await one.commits.wait(seen, LONG) > seen
 
 
 async def test_wait_ends_without_news(journals):
     """After `at_most` it returns, with the count as it was."""
     one, _ = journals
-    seen = one.news.count
-    assert await one.news.wait(seen, 0.001) == seen
+    seen = one.commits.count
+    assert await one.commits.wait(seen, 0.001) == seen
 
 
 async def test_waiter_that_goes_away_is_forgotten(journals):
@@ -70,4 +70,4 @@ async def test_closing_wakes_everybody_and_refuses_to_wait(journals):
     async with asyncio.timeout(5):
         await asyncio.gather(*tasks)
     with pytest.raises(Unavailable, match="drain"):
-        await one.news.wait(one.news.count, LONG)
+        await one.commits.wait(one.commits.count, LONG)

@@ -184,7 +184,7 @@ async def test_settings_of_the_databases_user_change_nothing(url, tmp_path):
         for name, value in _SETTINGS_OF_A_USER.items():
             connection.execute(f"ALTER DATABASE {database} SET {name} = '{value}'".encode())
     async with two_workers(url, tmp_path) as ((one, _), (two, _)):
-        seen = one.news.count
+        seen = one.commits.count
         slow = asyncio.create_task(asyncio.to_thread(_hold_the_head, url, 0.3))
         writing = [
             journal.submit(lambda transaction: transaction.append(0, [event(run_id="Ж \u2260 ü")]))
@@ -195,7 +195,7 @@ async def test_settings_of_the_databases_user_change_nothing(url, tmp_path):
         assert sorted(await asyncio.gather(*writing)) == list(range(1, 101))
         await two.read(lambda reads: reads.execute("SELECT pg_sleep(0.3)").fetchall())
         await until(lambda: _is_at(one, 100))
-        assert one.news.count > seen
+        assert one.commits.count > seen
 
 
 def _hold_the_head(url, seconds):
@@ -213,7 +213,7 @@ async def test_news_of_other_workers_come_without_asking(url, tmp_path):
     async with two_workers(url, tmp_path) as ((one, _), (two, _)):
         await append(one, 1)
         await until(lambda: _is_at(two, 1))
-        waiting = asyncio.create_task(two.news.wait(two.news.count, LONG))
+        waiting = asyncio.create_task(two.commits.wait(two.commits.count, LONG))
         await asyncio.sleep(0)
         await append(one, 4)
         await waiting

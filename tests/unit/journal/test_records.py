@@ -19,7 +19,7 @@ from crucible_bridge.types import (
     Usage,
     Verdict,
 )
-from crucible_worker.journal.contents import said_to_record, with_said
+from crucible_worker.journal.contents import reply_to_record, with_reply
 from crucible_worker.journal.records import (
     MAX_ROW_BYTES,
     Ended,
@@ -27,11 +27,11 @@ from crucible_worker.journal.records import (
     evaluator_result_from_record,
     evaluator_result_to_record,
     pack,
+    reply_of_usage,
     request_from_record,
     request_to_record,
     result_from_record,
     result_to_record,
-    said_of_usage,
     sample_from_record,
     sample_to_record,
     usage_to_record,
@@ -182,9 +182,9 @@ def test_what_an_answer_has_besides_its_text_is_recorded(output, reasoning, refu
         tool_calls=calls,
     )
 
-    record = usage_to_record(usage, said_to_record(sample, ()))
+    record = usage_to_record(usage, reply_to_record(sample, ()))
     bare = sample_from_record(sample.evaluator, sample.verdict.value, sample_to_record(sample), record)
-    found, _ = with_said(bare, said_of_usage(record))
+    found, _ = with_reply(bare, reply_of_usage(record))
 
     assert found == dataclasses.replace(sample, usage=usage)
     assert bare.reasoning == bare.refusal == ""

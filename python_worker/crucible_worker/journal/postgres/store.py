@@ -397,7 +397,7 @@ RECONNECT_SECONDS = 0.2
 _log = structlog.get_logger(__name__)
 
 
-class PostgresGlance:
+class PostgresStatus:
     """See `crucible_worker.journal.store.JournalStatus`; used in the event loop in which it is made."""
 
     def __init__(self, url: str, log: Head, background: Background) -> None:
@@ -405,7 +405,7 @@ class PostgresGlance:
         self._url, self._log = url, log
         self._lost, self._lost_at = "", 0.0
         self._heard_again = asyncio.Event()
-        self.news = CommitNotifier()
+        self.commits = CommitNotifier()
         self._task = background.keep("journal-news", self._listen)
 
     def head(self) -> Head:
@@ -433,14 +433,14 @@ class PostgresGlance:
     def committed(self, sequence: int) -> None:
         """This worker has committed."""
         self._hear(Head(self._log.log_id, sequence, self._log.oldest))
-        self.news.publish()
+        self.commits.publish()
 
     async def aclose(self) -> None:
         """End the news, and what waits for the database."""
         self._heard_again.set()
         self._task.cancel()
         await asyncio.wait([self._task])
-        self.news.close()
+        self.commits.close()
 
     async def _listen(self) -> None:
         while True:
@@ -469,11 +469,11 @@ class PostgresGlance:
                 _log.info("news_again", seconds=round(time.monotonic() - self._lost_at, 1))
             self._lost = ""
             self._heard_again.set()
-            self.news.publish()
+            self.commits.publish()
             async for note in connection.notifies():
                 log_id, sequence, oldest = note.payload.split(" ")
                 self._hear(Head(log_id, int(sequence), int(oldest)))
-                self.news.publish()
+                self.commits.publish()
 
     def _hear(self, log: Head) -> None:
         """Notes may come after what this worker has committed meanwhile: the log never gets shorter by them."""
@@ -514,9 +514,9 @@ class PostgresStore:
         """The connection that writes."""
         return PostgresWriting(self._url, self._dialect, self._session)
 
-    def glance(self, background: Background) -> PostgresGlance:
+    def status(self, background: Background) -> PostgresStatus:
         """What the running event loop asks."""
-        return PostgresGlance(self._url, self._log, background)
+        return PostgresStatus(self._url, self._log, background)
 
     def owners(self, kind: str, submit: Submit, read: Callable[..., Any]) -> Leases:
         """Owners of one kind of things."""
