@@ -24,7 +24,7 @@ import enum
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Self, TypeVar
 
 import numpy as np
 
@@ -35,6 +35,8 @@ from crucible_bridge.types import (
     ChatMessage,
     Conversation,
     Datum,
+    Fleet,
+    InstalledModel,
     ModelInput,
     ModelRef,
     ParsedResponse,
@@ -44,6 +46,7 @@ from crucible_bridge.types import (
     ServerEngine,
 )
 from crucible_worker.backends.distributions import Measured, Wanted
+from crucible_worker.backends.endpoints import BackendSettings
 
 if TYPE_CHECKING:
     from crucible_worker.backends.metering import Meter
@@ -54,6 +57,7 @@ __all__ = [
     "MAX_TEXT_BYTES",
     "UNKNOWN_TOKEN",
     "Backend",
+    "BackendCheck",
     "Capability",
     "Model",
     "Reading",
@@ -499,11 +503,40 @@ class Model(abc.ABC):
         )
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BackendCheck:
+    """A check of a machine, for `doctor`."""
+
+    name: str
+    """What is checked."""
+    purpose: str
+    """What it is for."""
+    look: Callable[[], str]
+    """Returns what it finds; FailedPrecondition or OSError: what is wrong. May take seconds."""
+
+
 RefT = TypeVar("RefT", bound=ModelRef, contravariant=True)
 
 
 class Backend(abc.ABC, Generic[RefT]):
     """A kind of place where models live."""
+
+    opens: ClassVar[tuple[type[ModelRef], ...]] = (InstalledModel,)
+    """Forms of the references that it opens. Those of an installed backend have a scheme, which is its name."""
+    extras: ClassVar[tuple[tuple[str, str], ...]] = ()
+    """Extras of the worker's distribution that it needs, each with what for, as `doctor` shows it."""
+    libraries: ClassVar[tuple[str, ...]] = ()
+    """Distributions whose versions GetInfo has."""
+
+    @classmethod
+    def checks(cls) -> Sequence[BackendCheck]:
+        """What `doctor` checks further."""
+        return ()
+
+    @classmethod
+    def create(cls, settings: BackendSettings) -> Self:
+        """Make it for a worker of these settings. Cheap: imports nothing heavy, starts and calls nothing."""
+        return cls()
 
     def info(self) -> BackendInfo:
         """Its name, the models that it knows, and whether it can be used here. Cheap: imports nothing heavy.
@@ -511,6 +544,14 @@ class Backend(abc.ABC, Generic[RefT]):
         Not called for an installed backend: GetInfo lists it by its scheme, and does not import it.
         """
         return BackendInfo(name=type(self).__name__)
+
+    def infos(self) -> Sequence[BackendInfo]:
+        """`info` for each name that it has."""
+        return (self.info(),)
+
+    def fleets(self) -> Sequence[Fleet]:
+        """The present state of the replicas of its models that have several."""
+        return ()
 
     async def check(self, model: RefT) -> None:
         """Refuse a model that `open` refuses, as far as that shows at once: reads no weights, calls no service.

@@ -1,11 +1,14 @@
 """Settings of the servers that a worker may call over the network: addresses, and where their keys are stored.
 
+Also what a backend may know of all other settings.
+
 Requests name an endpoint, never an address or a key. The errors here never repeat a value, because it might be a key in
 the wrong place.
 """
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import ipaddress
 import os
@@ -14,17 +17,20 @@ import stat
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
+from crucible_worker.util.limits import WorkerLimits
+
 __all__ = [
+    "BackendSettings",
+    "Endpoint",
     "Kind",
     "Reader",
     "check_name",
     "check_way",
     "checked_url",
     "is_loopback",
-    "read_endpoints",
     "read_flag",
     "read_key",
     "read_number",
@@ -37,10 +43,70 @@ __all__ = [
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _KEY = re.compile(r"[\x21-\x7e]+")
 
-_T = TypeVar("_T")
-
 Reader = Callable[[Any, Path], Any]
 """Reads a value of TOML; paths are relative to the folder. ValueError: what it wants."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint(abc.ABC):
+    """A server or service that a worker may call: its settings."""
+
+    name: str
+    """Its name in requests: letters, digits, ".", "_" and "-"."""
+
+    @abc.abstractmethod
+    def check(self) -> None:
+        """Refuse settings that cannot work or are not safe; reads the key as a test.
+
+        Raises:
+            ValueError: the first fault; it contains no secret.
+        """
+
+    @property
+    def key_variables(self) -> tuple[str, ...]:
+        """Environment variables with its key."""
+        return ()
+
+
+_T = TypeVar("_T", bound=Endpoint)
+
+
+class BackendSettings(Protocol):
+    """The settings of a worker, as far as its backends need them."""
+
+    @property
+    def model_roots(self) -> tuple[Path, ...]:
+        """Folders with local models."""
+        ...
+
+    @property
+    def device(self) -> str:
+        """Device of local models: "auto", "cpu", "cuda" or "cuda:N"."""
+        ...
+
+    @property
+    def hub_network(self) -> bool:
+        """Whether the hub may be called."""
+        ...
+
+    @property
+    def state_dir(self) -> Path:
+        """Folder that the worker may write to."""
+        ...
+
+    @property
+    def limits(self) -> WorkerLimits:
+        """Bounds."""
+        ...
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """Variables that keys are read from."""
+        ...
+
+    def endpoints_of(self, kind: type[_T], /) -> tuple[_T, ...]:
+        """The servers of one kind."""
+        ...
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,34 +125,39 @@ class Kind(Generic[_T]):
     """The keys that its table may have, and how each value is read."""
     required: str = "base_url"
     """The key that its table must have; empty if none."""
+    option: str = ""
+    """Name of the option that gives one as NAME=URL: "openai_server"; empty if only a table does."""
+    key_variables: tuple[str, ...] = ()
+    """Environment variables with keys that no endpoint has to name."""
 
     def where(self, name: str) -> str:
         """The name of an endpoint, for an error."""
         return f"{self.noun} {name!r}"
 
+    def read(self, value: Any, base: Path) -> tuple[_T, ...]:
+        """Read endpoints from a TOML table of tables, or from texts "NAME=URL".
 
-def read_endpoints(kind: Kind[_T], value: Any, base: Path) -> tuple[_T, ...]:
-    """Read endpoints from a TOML table of tables, or from texts "NAME=URL".
+        Args:
+            value: a table by name, a sequence of texts, or texts separated by blanks.
+            base: folder that paths are relative to.
 
-    Args:
-        kind: of all of them.
-        value: a table by name, a sequence of texts, or texts separated by blanks.
-        base: folder that paths are relative to.
-
-    Raises:
-        ValueError: what is wrong.
-    """
-    if isinstance(value, Mapping):
-        return tuple(_from_table(kind, name, table, base) for name, table in value.items())
-    texts = value.split() if isinstance(value, str) else value
-    if not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):
-        raise ValueError(f"{kind.setting} is no table of {kind.noun.split()[-1]}s by name, and no list of NAME=URL")
-    pairs = [_pair(kind, text) for text in texts]
-    names = [name for name, _ in pairs]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        replicas = f": one {twice[0]}=URL,URL names several replicas" if "base_urls" in kind.readers else ""
-        raise ValueError(f"{kind.where(twice[0])} is given twice{replicas}")
-    return tuple(kind.make(name=name, base_url=url) for name, url in pairs)
+        Raises:
+            ValueError: what is wrong; it repeats no value, as one might be a key in the wrong place.
+        """
+        if isinstance(value, Mapping):
+            return tuple(_from_table(self, name, table, base) for name, table in value.items())
+        many = f"{self.noun.split()[-1]}s"
+        if not self.option:
+            raise ValueError(f"{self.setting} is a table of {many} by name, in the file of --config")
+        texts = value.split() if isinstance(value, str) else value
+        if not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):
+            raise ValueError(f"{self.setting} is no table of {many} by name, and no list of NAME=URL")
+        pairs = [_pair(self, text) for text in texts]
+        names = [name for name, _ in pairs]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            replicas = f": one {twice[0]}=URL,URL names several replicas" if "base_urls" in self.readers else ""
+            raise ValueError(f"{self.where(twice[0])} is given twice{replicas}")
+        return tuple(self.make(name=name, base_url=url) for name, url in pairs)
 
 
 def check_name(name: str, where: str) -> None:

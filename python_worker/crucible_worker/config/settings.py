@@ -9,12 +9,10 @@ import stat
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from crucible_worker.backends.endpoints import is_loopback
-from crucible_worker.backends.managed.settings import ManagedServer
-from crucible_worker.backends.openai.servers import OpenAIServer
-from crucible_worker.backends.tinker.services import TinkerService
+from crucible_worker.backends.builtin import ENDPOINTS
+from crucible_worker.backends.endpoints import Endpoint, is_loopback
 from crucible_worker.grading.code.images import CodeImage
 from crucible_worker.util.limits import KEEP_FOREVER, MIN_MESSAGE_BYTES, WorkerLimits
 
@@ -123,6 +121,8 @@ EXPIRING_DAYS = 14.0
 """A certificate that expires within so many days is reported."""
 LogFormat = Literal["json", "console"]
 
+_EndpointT = TypeVar("_EndpointT", bound=Endpoint)
+
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _PACKAGE = re.compile(r"[\w-]+")
 _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
@@ -218,12 +218,8 @@ class Settings:
     fanout: str | None = None
     """Ray cluster that grades answers and runs programs: ray://HOST:PORT, "auto" or "local"; the worker itself if
     None."""
-    openai_servers: tuple[OpenAIServer, ...] = ()
-    """OpenAI-compatible servers with models."""
-    managed_servers: tuple[ManagedServer, ...] = ()
-    """Servers of models that the worker starts itself, in addition to the default ones."""
-    tinker_services: tuple[TinkerService, ...] = ()
-    """Tinker services with models."""
+    endpoints: tuple[Endpoint, ...] = ()
+    """Servers and services with models, of all kinds: `openai_servers`, `tinker_services` and `managed_servers`."""
     prices: tuple[ModelPrice, ...] = ()
     """Prices of tokens, by patterns of models; the first pattern that fits counts."""
     plans: tuple[RunPlan, ...] = ()
@@ -251,6 +247,15 @@ class Settings:
             SettingsError: see `read_tokens`.
         """
         return () if self.token_file is None else read_tokens(self.token_file)
+
+    def endpoints_of(self, kind: type[_EndpointT]) -> tuple[_EndpointT, ...]:
+        """The servers of one kind."""
+        return tuple(endpoint for endpoint in self.endpoints if isinstance(endpoint, kind))
+
+    @property
+    def key_variables(self) -> set[str]:
+        """Environment variables with keys of servers."""
+        return {variable for part in (*ENDPOINTS, *self.endpoints) for variable in part.key_variables}
 
     @property
     def reachable_by_others(self) -> bool:
@@ -299,9 +304,9 @@ class Settings:
             except ValueError as error:
                 raise SettingsError(Setting("plans"), f" {error}") from None
         _check_log_to(self.log_to)
-        for server in (*self.openai_servers, *self.managed_servers, *self.tinker_services):
+        for endpoint in self.endpoints:
             try:
-                server.check()
+                endpoint.check()
             except ValueError as error:  # its text has no secret
                 raise SettingsError(str(error)) from None
         _check_limits(self.limits)

@@ -10,24 +10,15 @@ from typing import Any
 from crucible_bridge.codec.events import event_to_record
 from crucible_bridge.types import (
     BackendInfo,
-    EmbeddedModel,
     EvaluatorInfo,
     Fleet,
-    HubModel,
     InstalledModel,
-    LocalModel,
     ModelRef,
-    OpenAIModel,
     OrchestratorModel,
-    TinkerModel,
 )
 from crucible_worker.backends.base import Backend
+from crucible_worker.backends.builtin import BUILTIN
 from crucible_worker.backends.installed import InstalledBackends
-from crucible_worker.backends.local import LocalBackend
-from crucible_worker.backends.managed.backend import ManagedBackend
-from crucible_worker.backends.openai.backend import OpenAIBackend
-from crucible_worker.backends.orchestrator import OrchestratorBackend
-from crucible_worker.backends.tinker.backend import TinkerBackend
 from crucible_worker.config import Settings
 from crucible_worker.datasets.loading import BUILTIN_DATASETS
 from crucible_worker.engine.preparation import Sources
@@ -45,7 +36,6 @@ from crucible_worker.grading.fanout.graders import ClusterPlaces, check_installe
 from crucible_worker.grading.pool import MIN_CHILDREN, GradingPool
 from crucible_worker.grading.registry import GradingParts
 from crucible_worker.planning.plans import PatternPlan
-from crucible_worker.util.model_refs import SCHEME
 
 __all__ = ["Build", "CustomFiles", "Parts", "build", "build_with"]
 
@@ -125,20 +115,12 @@ async def build(settings: Settings, custom: CustomFiles | None = None, *, feed_a
     Raises:
         FailedPrecondition: the journal cannot be used.
     """
-    local = LocalBackend(settings.model_roots, settings.device, settings.limits, hub_network=settings.hub_network)
-    openai = OpenAIBackend(settings.openai_servers, settings.environment)
-    tinker = TinkerBackend(settings.tinker_services, limits=settings.limits, environment=settings.environment)
+    made = _created(settings, lambda kind: _EVERYWHERE.isdisjoint(kind.opens))
     return await build_with(
         settings,
-        backends={
-            EmbeddedModel: local,
-            LocalModel: local,
-            HubModel: local,
-            OpenAIModel: openai,
-            TinkerModel: tinker,
-        },
-        infos=lambda: (local.info("embedded"), local.info("local"), openai.info(), tinker.info()),
-        fleets=lambda: (*openai.fleets(), *local.fleets()),
+        backends=_by_form(made),
+        infos=lambda: _infos(made),
+        fleets=lambda: _fleets(made),
         custom=custom,
         feed_all=feed_all,
     )
@@ -153,15 +135,13 @@ async def build_with(
     custom: CustomFiles | None = None,
     feed_all: bool = True,
 ) -> Parts:
-    """Build the parts of a worker with the given backends, and open the journal.
+    """Build the parts of a worker with the given backends, and those that every worker has, and open the journal.
 
     Raises:
         FailedPrecondition: the journal cannot be used.
     """
-    # It only refuses: its error names the call that reaches the orchestrator's model.
-    managed = ManagedBackend(settings.managed_servers, settings.model_roots, settings.state_dir / "managed")
-    orchestrator, installed = OrchestratorBackend(), InstalledBackends({SCHEME: managed})
-    backends = {**backends, OrchestratorModel: orchestrator, InstalledModel: installed}
+    everywhere = [*_created(settings, lambda kind: OrchestratorModel in kind.opens), InstalledBackends(settings)]
+    backends = {**backends, **_by_form(everywhere)}
     # Its children are forked when it starts.
     fanout = _fanout(settings)
     grading = None if settings.grading_processes == 0 else fanout or GradingPool(settings.grading_processes)
@@ -200,7 +180,7 @@ async def build_with(
     return Parts(
         evaluations=evaluations,
         backends=tuple(dict.fromkeys(backends.values())),
-        backend_infos=lambda: (*infos(), orchestrator.info(), *installed.infos()),
+        backend_infos=lambda: (*infos(), *_infos(everywhere)),
         evaluators=lambda: registry.infos(parts),
         evaluator_kinds=registry.kinds,
         datasets=tuple(BUILTIN_DATASETS),
@@ -210,8 +190,29 @@ async def build_with(
         code=code,
         fanout=fanout,
         plans=tuple(plan.load() for plan in settings.plans),
-        fleets=fleets,
+        fleets=lambda: (*fleets(), *_fleets(everywhere)),
     )
+
+
+_EVERYWHERE = frozenset((OrchestratorModel, InstalledModel))
+"""Forms of references that every worker knows, whatever backends it is built with."""
+
+
+def _created(settings: Settings, wanted: Callable[[type[Backend]], bool]) -> Sequence[Backend]:
+    """Some of the backends in the box."""
+    return [kind.create(settings) for kind in (entry.load() for entry in BUILTIN) if wanted(kind)]
+
+
+def _by_form(made: Sequence[Backend]) -> Mapping[type[ModelRef], Backend]:
+    return {form: backend for backend in made for form in backend.opens}
+
+
+def _infos(made: Sequence[Backend]) -> Sequence[BackendInfo]:
+    return [info for backend in made for info in backend.infos()]
+
+
+def _fleets(made: Sequence[Backend]) -> Sequence[Fleet]:
+    return [fleet for backend in made for fleet in backend.fleets()]
 
 
 def _fanout(settings: Settings) -> Fanout | None:

@@ -8,14 +8,17 @@ import functools
 import importlib.util
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import BackendInfo, EmbeddedModel, Fleet, HubModel, LocalModel, ModelRef
-from crucible_worker.backends.base import Backend, Tokenizer
+from crucible_worker.backends.base import Backend, BackendCheck, Tokenizer
+from crucible_worker.backends.endpoints import BackendSettings
 from crucible_worker.backends.local.checkpoint import Checkpoint, Fingerprints, key_of_files
 from crucible_worker.backends.local.hub.models import AT_ONCE, COMMIT, HubCache, fetch
 from crucible_worker.backends.local.model import HostedModel, HostedModels, ReplicatedModels, replica_names
@@ -93,6 +96,10 @@ class LocalBackend(Backend):
         hub_network: whether models may be fetched from the Hugging Face hub; otherwise only its cache is used.
     """
 
+    opens = (EmbeddedModel, LocalModel, HubModel)
+    extras = (("local", "evaluate local models"), ("lora", "put LoRA adapters on local models"))
+    libraries = ("torch", "transformers")
+
     def __init__(
         self,
         model_roots: Sequence[Path] = (),
@@ -117,6 +124,19 @@ class LocalBackend(Backend):
         self._asks_hub = hub_network and not any(os.environ.get(name, "").upper() in _TRUE for name in _OFFLINE)
         self._fetches = asyncio.Semaphore(AT_ONCE)
 
+    @classmethod
+    def checks(cls) -> Sequence[BackendCheck]:
+        """The embedded models, and where torch computes."""
+        return (
+            BackendCheck(name="embedded models", purpose="try everything with no other model", look=_embedded),
+            BackendCheck(name="device", purpose="compute where local models run", look=_torch_device),
+        )
+
+    @classmethod
+    def create(cls, settings: BackendSettings) -> Self:
+        """Make it with the model roots, the device and the limits."""
+        return cls(settings.model_roots, settings.device, settings.limits, hub_network=settings.hub_network)
+
     def info(self, kind: Kind = "local") -> BackendInfo:
         """Description of this backend for local models or for embedded ones. Imports nothing."""
         if kind == "embedded":
@@ -124,6 +144,10 @@ class LocalBackend(Backend):
             return BackendInfo(name="embedded", models=registry.names(), unavailable=unavailable)
         no_root = "" if self._roots else "no model root; start the worker with --model-root"
         return BackendInfo(name="local", unavailable=_missing(_NEEDED, "local") or no_root)
+
+    def infos(self) -> tuple[BackendInfo, ...]:
+        """Both."""
+        return self.info("embedded"), self.info("local")
 
     def fleets(self) -> tuple[Fleet, ...]:
         """The devices of models that are on several, as far as such models have been used."""
@@ -239,6 +263,36 @@ class LocalBackend(Backend):
             adapter = resolve(self._roots, model.adapter_path, "model.adapter_path")
             check_adapter(adapter, self._roots)
         return Checkpoint(directory=directory, adapter=adapter, dtype=model.dtype, device=model.device)
+
+
+TORCH_SECONDS = 60.0
+"""Time limit for importing torch and looking for a GPU, in a separate process."""
+
+
+def _embedded() -> str:
+    if not registry.names():
+        raise FailedPrecondition("no checkpoint came with this installation")
+    return ", ".join(registry.names())
+
+
+def _torch_device() -> str:
+    """Run a separate process: torch takes seconds and hundreds of megabytes."""
+    if importlib.util.find_spec("torch") is None:
+        raise FailedPrecondition("not installed: pip install 'crucible-bridge[local]'")
+    program = (
+        "import torch; "
+        "print(f'CUDA, {torch.cuda.get_device_name()}' if torch.cuda.is_available() "
+        "else f'CPU, {torch.get_num_threads()} threads')"
+    )
+    try:
+        asked = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, timeout=TORCH_SECONDS, check=True
+        )
+    except subprocess.TimeoutExpired:
+        raise FailedPrecondition(f"torch did not answer within {TORCH_SECONDS:g} s") from None
+    except subprocess.CalledProcessError as error:
+        raise FailedPrecondition(f"torch cannot be imported: {error.stderr.strip().splitlines()[-1:]}") from None
+    return asked.stdout.strip()
 
 
 def _refuse_missing() -> None:

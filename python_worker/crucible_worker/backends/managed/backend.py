@@ -6,12 +6,13 @@ import asyncio
 import importlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import BackendInfo, InstalledModel
 from crucible_worker.backends.base import Backend
+from crucible_worker.backends.endpoints import BackendSettings
 from crucible_worker.backends.local.checkpoint import Checkpoint, Fingerprints
 from crucible_worker.backends.local.paths import check_adapter, check_files, resolve
 from crucible_worker.backends.managed.arbitration import Claims
@@ -45,6 +46,11 @@ class ManagedBackend(Backend[InstalledModel]):
         self._deployments: dict[tuple[str, tuple[str, ...]], Deployment] = {}
         self._claims = Claims()
         self._closed = False
+
+    @classmethod
+    def create(cls, settings: BackendSettings) -> Self:
+        """Make it with the servers and the model roots; logs are below the state directory."""
+        return cls(settings.endpoints_of(ManagedServer), settings.model_roots, settings.state_dir / "managed")
 
     def info(self) -> BackendInfo:
         """Whether it can be used. Imports nothing."""

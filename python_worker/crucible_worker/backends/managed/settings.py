@@ -17,16 +17,16 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
-from crucible_worker.backends.endpoints import Kind, check_name, read_endpoints, read_flag, read_number, read_whole
+from crucible_worker.backends.endpoints import Endpoint, Kind, check_name, read_flag, read_number, read_whole
 from crucible_worker.backends.openai.servers import MAX_STALL_SECONDS, Renderer
 from crucible_worker.util.gpus import check_devices
 
 __all__ = [
+    "KIND",
     "MAX_START_SECONDS",
     "PLACEHOLDERS",
     "ManagedServer",
     "ProgramName",
-    "read_managed",
     "servers",
 ]
 
@@ -44,11 +44,9 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ManagedServer:
+class ManagedServer(Endpoint):
     """A server that the worker starts, one process for each device."""
 
-    name: str
-    """Its name in requests: letters, digits, ".", "_" and "-"."""
     program: ProgramName
     """What is started: it determines how weights are loaded, and what the server reports of them."""
     devices: tuple[str, ...] = ()
@@ -74,12 +72,8 @@ class ManagedServer:
     """Likewise."""
 
     def check(self) -> None:
-        """Refuse settings that cannot work.
-
-        Raises:
-            ValueError: the first fault.
-        """
-        where = _KIND.where(self.name)
+        """Refuse settings that cannot work."""
+        where = KIND.where(self.name)
         check_name(self.name, where)
         check_devices(self.devices, f"{where}: devices")
         for option in ("command", "arguments", "adapter_arguments"):
@@ -97,17 +91,6 @@ class ManagedServer:
                 raise ValueError(f"{where}: {option} is {value:g}, not above 0 and at most {most:.0f}")
         if self.max_connections < 1:
             raise ValueError(f"{where}: max_connections is {self.max_connections}, must be at least 1")
-
-
-def read_managed(value: Any, base: Path) -> tuple[ManagedServer, ...]:
-    """Read servers from a TOML table of tables.
-
-    Raises:
-        ValueError: the fault.
-    """
-    if not isinstance(value, Mapping):
-        raise ValueError("managed_servers is a table of servers by name, in the file of --config")
-    return read_endpoints(_KIND, value, base)
 
 
 def servers(configured: tuple[ManagedServer, ...]) -> dict[str, ManagedServer]:
@@ -154,7 +137,7 @@ def _renderer(value: Any, base: Path) -> Renderer:
     return cast("Renderer", value)
 
 
-_KIND = Kind(
+KIND = Kind(
     setting="managed_servers",
     noun="managed server",
     article="a",

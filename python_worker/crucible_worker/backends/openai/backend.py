@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Mapping, Sequence
+from typing import Self
 
 from crucible_bridge import types
 from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import BackendInfo, ModelRef, OpenAIModel
 from crucible_worker.backends.base import Backend
+from crucible_worker.backends.endpoints import BackendSettings
 from crucible_worker.backends.openai.connection import ServerConnection, missing
 from crucible_worker.backends.openai.fleet import Fleet
 from crucible_worker.backends.openai.model import RemoteModel
@@ -25,10 +27,19 @@ class OpenAIBackend(Backend):
     No server is queried, and nothing heavy imported, before a model is loaded.
     """
 
+    opens = (OpenAIModel,)
+    extras = (("openai", "query OpenAI-compatible servers"),)
+    libraries = ("aiohttp",)
+
     def __init__(self, servers: Sequence[OpenAIServer] = (), environment: Mapping[str, str] = os.environ) -> None:
         self._environment = environment
         self._servers = {server.name: server for server in servers}
         self._connections: dict[str, ServerConnection | Fleet] = {}
+
+    @classmethod
+    def create(cls, settings: BackendSettings) -> Self:
+        """Make it with the servers, and the variables that have their keys."""
+        return cls(settings.endpoints_of(OpenAIServer), settings.environment)
 
     def info(self) -> BackendInfo:
         """Whether a server is configured. Imports nothing."""

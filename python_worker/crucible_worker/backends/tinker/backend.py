@@ -9,7 +9,7 @@ import json
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from crucible_bridge.types import (
 )
 from crucible_worker.backends.base import MAX_TEXT_BYTES, Backend, Capability, Model, check_sampling, exceeds
 from crucible_worker.backends.distributions import NO_TOKEN, Measured, Wanted
+from crucible_worker.backends.endpoints import BackendSettings
 from crucible_worker.backends.openai.failures import final
 from crucible_worker.backends.tinker.services import DEFAULT, TinkerService, default_service
 from crucible_worker.backends.tinker.session import Shared, TinkerSession, in_thread, missing
@@ -444,6 +445,10 @@ class TinkerBackend(Backend):
         tokenizers: loads tokenizers; children of a text host if None.
     """
 
+    opens = (TinkerModel,)
+    extras = (("tinker", "query Tinker services"),)
+    libraries = ("tinker",)
+
     def __init__(
         self,
         services: Sequence[TinkerService] = (),
@@ -458,6 +463,12 @@ class TinkerBackend(Backend):
         self._sessions = {name: TinkerSession(service, library, environment) for name, service in known.items()}
         self._tokenizers = TextHost(limits) if tokenizers is None else tokenizers
         self._models: OrderedDict[TinkerModel, ServedModel] = OrderedDict()
+
+    @classmethod
+    def create(cls, settings: BackendSettings) -> Self:
+        """Make it with the services, the limits, and the variables that have the keys."""
+        services = settings.endpoints_of(TinkerService)
+        return cls(services, limits=settings.limits, environment=settings.environment)
 
     def info(self) -> BackendInfo:
         """Whether a service is configured. Imports nothing."""
