@@ -24,7 +24,7 @@ from crucible_worker.util.limits import WorkerLimits
 
 __all__ = [
     "BackendSettings",
-    "Endpoint",
+    "EndpointSettings",
     "Kind",
     "Reader",
     "check_name",
@@ -48,7 +48,7 @@ Reader = Callable[[Any, Path], Any]
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Endpoint(abc.ABC):
+class EndpointSettings(abc.ABC):
     """A server or service that a worker may call: its settings."""
 
     name: str
@@ -68,7 +68,7 @@ class Endpoint(abc.ABC):
         return ()
 
 
-_T = TypeVar("_T", bound=Endpoint)
+_T = TypeVar("_T", bound=EndpointSettings)
 
 
 class BackendSettings(Protocol):

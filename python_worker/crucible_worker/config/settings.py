@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from crucible_worker.backends.builtin import ENDPOINTS
-from crucible_worker.backends.endpoints import Endpoint, is_loopback
+from crucible_worker.backends.endpoints import EndpointSettings, is_loopback
 from crucible_worker.grading.code.images import CodeImage
 from crucible_worker.util.limits import KEEP_FOREVER, MIN_MESSAGE_BYTES, WorkerLimits
 
@@ -121,7 +121,7 @@ EXPIRING_DAYS = 14.0
 """A certificate that expires within so many days is reported."""
 LogFormat = Literal["json", "console"]
 
-_EndpointT = TypeVar("_EndpointT", bound=Endpoint)
+_EndpointT = TypeVar("_EndpointT", bound=EndpointSettings)
 
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _PACKAGE = re.compile(r"[\w-]+")
@@ -218,8 +218,8 @@ class Settings:
     fanout: str | None = None
     """Ray cluster that grades answers and runs programs: ray://HOST:PORT, "auto" or "local"; the worker itself if
     None."""
-    endpoints: tuple[Endpoint, ...] = ()
-    """Servers and services with models, of all kinds: `openai_servers`, `tinker_services` and `managed_servers`."""
+    endpoints: tuple[EndpointSettings, ...] = ()
+    """Servers and services with models; each kind that `backends.builtin` lists has a setting of its own."""
     prices: tuple[ModelPrice, ...] = ()
     """Prices of tokens, by patterns of models; the first pattern that fits counts."""
     plans: tuple[RunPlan, ...] = ()

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 from crucible_worker.backends.builtin import ENDPOINTS
-from crucible_worker.backends.endpoints import Endpoint
+from crucible_worker.backends.endpoints import EndpointSettings
 from crucible_worker.config.settings import LogFormat, Setting, Settings, SettingsError, read_plans
 from crucible_worker.grading.code.images import read_images
 from crucible_worker.grading.fanout.address import read_fanout
@@ -169,7 +169,7 @@ def _read_all(
         given.add(name)
         origin = origins[f"limits.{name}"] = f"--limit {name}" if name in _LIMITS else "--limit"
         limits[name] = _read(_LIMITS, name, value, origin)
-    endpoints: list[Endpoint] = []
+    endpoints: list[EndpointSettings] = []
     for kind in ENDPOINTS:
         endpoints += fields.pop(kind.setting, ())
     return Settings(**fields, endpoints=tuple(endpoints), limits=WorkerLimits(**limits)), origins

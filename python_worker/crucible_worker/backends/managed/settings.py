@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, cast, get_args
 
-from crucible_worker.backends.endpoints import Endpoint, Kind, check_name, read_flag, read_number, read_whole
+from crucible_worker.backends.endpoints import EndpointSettings, Kind, check_name, read_flag, read_number, read_whole
 from crucible_worker.backends.openai.servers import MAX_STALL_SECONDS, Renderer
 from crucible_worker.util.gpus import check_devices
 
@@ -44,7 +44,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ManagedServer(Endpoint):
+class ManagedServer(EndpointSettings):
     """A server that the worker starts, one process for each device."""
 
     program: ProgramName

@@ -15,7 +15,7 @@ from typing import Any, Literal, cast, get_args
 from urllib.parse import SplitResult, urlsplit
 
 from crucible_worker.backends.endpoints import (
-    Endpoint,
+    EndpointSettings,
     Kind,
     check_name,
     check_way,
@@ -50,7 +50,7 @@ _PORTS = {"http": 80, "https": 443}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class OpenAIServer(Endpoint):
+class OpenAIServer(EndpointSettings):
     """An OpenAI-compatible server."""
 
     base_url: str = ""

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from crucible_worker.backends.endpoints import (
-    Endpoint,
+    EndpointSettings,
     Kind,
     check_name,
     check_way,
@@ -44,7 +44,7 @@ MAX_STALL_SECONDS = 7200.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class TinkerService(Endpoint):
+class TinkerService(EndpointSettings):
     """A Tinker service, or a server that speaks its API."""
 
     base_url: str = PRODUCTION_URL
