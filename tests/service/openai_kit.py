@@ -15,9 +15,8 @@ from typing import Any
 import crucible_bridge
 from crucible_bridge.client import Bridge
 from crucible_bridge.types import ModelPrice
-from crucible_worker.backends.openai.backend import OpenAIBackend
+from crucible_worker.backends.openai.backend import OpenAIBackend, RemoteModel
 from crucible_worker.backends.openai.connection import PROBE_TEXT
-from crucible_worker.backends.openai.model import RemoteModel
 from crucible_worker.backends.openai.servers import OpenAIServer
 from crucible_worker.config import Settings
 from crucible_worker.server import Worker

@@ -20,7 +20,7 @@ from crucible_bridge.types import BackendInfo, EmbeddedModel, Fleet, HubModel, L
 from crucible_worker.backends.base import Backend, BackendCheck, Tokenizer
 from crucible_worker.backends.endpoints import BackendSettings
 from crucible_worker.backends.local.checkpoint import Checkpoint, Fingerprints, key_of_files
-from crucible_worker.backends.local.hub.models import AT_ONCE, COMMIT, HubCache, fetch
+from crucible_worker.backends.local.hub_cache import AT_ONCE, COMMIT, HubCache, fetch
 from crucible_worker.backends.local.model import HostedModel, HostedModels, ReplicatedModels, replica_names
 from crucible_worker.backends.local.paths import check_adapter, check_files, check_tokenizer_files, resolve
 from crucible_worker.backends.local.process import HostProcess
