@@ -21,6 +21,7 @@ import abc
 import asyncio
 import dataclasses
 import enum
+import importlib.util
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import CoroutineType
@@ -526,7 +527,23 @@ class Backend(abc.ABC, Generic[RefT]):
     extras: ClassVar[tuple[tuple[str, str], ...]] = ()
     """Extras of the worker's distribution that it needs, each with what for, as `doctor` shows it."""
     libraries: ClassVar[tuple[str, ...]] = ()
-    """Distributions whose versions GetInfo has."""
+    """Modules of the first extra that it cannot be used without; GetInfo has their versions."""
+
+    @classmethod
+    def missing(cls) -> str:
+        """Empty, or what must be installed; imports nothing."""
+        absent = [name for name in cls.libraries if importlib.util.find_spec(name) is None]
+        return f"{' and '.join(absent)} not installed: install crucible-bridge[{cls.extras[0][0]}]" if absent else ""
+
+    @classmethod
+    def refuse_missing(cls) -> None:
+        """Raise what is missing.
+
+        Raises:
+            FailedPrecondition: a library is not installed (EXTRA_NOT_INSTALLED).
+        """
+        if absent := cls.missing():
+            raise FailedPrecondition(absent, reason=Reason.EXTRA_NOT_INSTALLED)
 
     @classmethod
     def checks(cls) -> Sequence[BackendCheck]:

@@ -17,7 +17,7 @@ import stat
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 from crucible_worker.util.limits import WorkerLimits
@@ -34,6 +34,7 @@ __all__ = [
     "read_flag",
     "read_key",
     "read_number",
+    "read_one_of",
     "read_path",
     "read_text",
     "read_whole",
@@ -64,49 +65,37 @@ class EndpointSettings(abc.ABC):
 
     @property
     def key_variables(self) -> tuple[str, ...]:
-        """Environment variables with its key."""
-        return ()
+        """Environment variables with its key: the one that `key_env` names, if its kind has keys."""
+        variable = getattr(self, "key_env", None)
+        return () if variable is None else (variable,)
 
 
 _T = TypeVar("_T", bound=EndpointSettings)
 
 
-class BackendSettings(Protocol):
-    """The settings of a worker, as far as its backends need them."""
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BackendSettings:
+    """The settings of a worker that its backends read."""
 
-    @property
-    def model_roots(self) -> tuple[Path, ...]:
-        """Folders with local models."""
-        ...
+    state_dir: Path
+    """Folder of the journal, shared by the workers of a machine."""
+    model_roots: tuple[Path, ...] = ()
+    """Folders with local models."""
+    device: str = "auto"
+    """Device of local models: "auto", "cpu", "cuda" or "cuda:N"."""
+    hub_network: bool = False
+    """Fetch models and data sets from the Hugging Face hub; otherwise only those in its cache on this machine are
+    read."""
+    endpoints: tuple[EndpointSettings, ...] = ()
+    """Servers and services with models; each kind that `backends.builtin` lists has a setting of its own."""
+    limits: WorkerLimits = WorkerLimits()
+    """Bounds."""
+    environment: Mapping[str, str] = dataclasses.field(default_factory=lambda: os.environ, repr=False, compare=False)
+    """Variables that keys are read from. A worker hides keys from its children: after that only this field has them."""
 
-    @property
-    def device(self) -> str:
-        """Device of local models: "auto", "cpu", "cuda" or "cuda:N"."""
-        ...
-
-    @property
-    def hub_network(self) -> bool:
-        """Whether the hub may be called."""
-        ...
-
-    @property
-    def state_dir(self) -> Path:
-        """Folder that the worker may write to."""
-        ...
-
-    @property
-    def limits(self) -> WorkerLimits:
-        """Bounds."""
-        ...
-
-    @property
-    def environment(self) -> Mapping[str, str]:
-        """Variables that keys are read from."""
-        ...
-
-    def endpoints_of(self, kind: type[_T], /) -> tuple[_T, ...]:
+    def endpoints_of(self, kind: type[_T]) -> tuple[_T, ...]:
         """The servers of one kind."""
-        ...
+        return tuple(endpoint for endpoint in self.endpoints if isinstance(endpoint, kind))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,6 +231,17 @@ def withdraw(variables: Iterable[str]) -> Mapping[str, str]:
     """Remove keys from this process's environment, so that no child inherits them; return it as it was before."""
     taken = {variable: os.environ.pop(variable) for variable in variables if variable in os.environ}
     return ChainMap(os.environ, taken)
+
+
+def read_one_of(*choices: str) -> Reader:
+    """Makes a reader of one of some texts."""
+
+    def read(value: Any, base: Path) -> str:
+        if value not in choices:
+            raise ValueError(f"one of {', '.join(choices)}")
+        return value
+
+    return read
 
 
 def read_text(value: Any, base: Path) -> str:

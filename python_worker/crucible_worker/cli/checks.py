@@ -36,6 +36,13 @@ _WAL_VERSION = slice(18, 20)
 
 _DISTRIBUTION = "crucible-bridge"
 
+_EXTRAS = {
+    "datasets": "read data sets of the hub",
+    "text": "score BLEU and ROUGE",
+    "inspect": "run tasks of Inspect AI",
+}
+"""Besides those of the backends."""
+
 _TOOLS = {
     "buf": "check changes of protos (the dev extra brings it)",
     "nvidia-smi": "see a GPU's load",
@@ -72,28 +79,28 @@ def run_checks(settings: Settings) -> Iterator[DoctorCheck]:
         yield _check("sqlite", lambda: _wal(settings.state_dir), "keep evaluations, shared by workers", required=True)
         yield _check("journal", lambda: _journal(settings.state_dir), "keep evaluations", required=True)
     else:
-        for package in _requirements("postgres"):
-            yield _check(package, lambda name=package: _version(name, "[postgres]"), "keep evaluations", required=True)
+        yield from _packages("postgres", "keep evaluations", required=True)
         yield _check("journal", lambda: _database(url), "keep evaluations, shared by workers", required=True)
     yield _check("address", lambda: _address(settings), "serve there", required=True)
     if (tls := settings.tls) is not None:
         yield _check("certificate", lambda: _certificate(*tls), "serve with TLS", required=True)
-    for package in _requirements("datasets"):
-        yield _check(package, lambda name=package: _version(name, "[datasets]"), "read data sets of the hub")
-    for package in _requirements("text"):
-        yield _check(package, lambda name=package: _version(name, "[text]"), "score BLEU and ROUGE")
-    for package in _requirements("inspect"):
-        yield _check(package, lambda name=package: _version(name, "[inspect]"), "run tasks of Inspect AI")
+    for extra, purpose in _EXTRAS.items():
+        yield from _packages(extra, purpose)
     yield _check("grading", lambda: _grading(settings), "grade math, in separate processes")
     yield _check("sandbox", lambda: _sandbox(settings), "run programs that are to be graded")
     for backend in (entry.load() for entry in BUILTIN):
         for extra, purpose in backend.extras:
-            for package in _requirements(extra):
-                yield _check(package, lambda name=package, extra=extra: _version(name, f"[{extra}]"), purpose)
+            yield from _packages(extra, purpose)
         for check in backend.checks():
             yield _check(check.name, check.look, check.purpose)
     for tool, purpose in _TOOLS.items():
         yield _check(tool, lambda name=tool: _tool(name), purpose)
+
+
+def _packages(extra: str, purpose: str, *, required: bool = False) -> Iterator[DoctorCheck]:
+    """Whether the distributions of an extra are installed."""
+    for package in _requirements(extra):
+        yield _check(package, lambda name=package: _version(name, f"[{extra}]"), purpose, required=required)
 
 
 def _check(name: str, look: Callable[[], str], purpose: str, *, required: bool = False) -> DoctorCheck:

@@ -9,10 +9,10 @@ import stat
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
 from crucible_worker.backends.builtin import ENDPOINTS
-from crucible_worker.backends.endpoints import EndpointSettings, is_loopback
+from crucible_worker.backends.endpoints import BackendSettings, is_loopback
 from crucible_worker.grading.code.images import CodeImage
 from crucible_worker.util.limits import KEEP_FOREVER, MIN_MESSAGE_BYTES, WorkerLimits
 
@@ -121,8 +121,6 @@ EXPIRING_DAYS = 14.0
 """A certificate that expires within so many days is reported."""
 LogFormat = Literal["json", "console"]
 
-_EndpointT = TypeVar("_EndpointT", bound=EndpointSettings)
-
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _PACKAGE = re.compile(r"[\w-]+")
 _VARIABLE = re.compile(r"[A-Za-z_]\w*", re.ASCII)
@@ -163,7 +161,7 @@ def _default_log_format() -> LogFormat:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(BackendSettings):
     """The settings of a worker."""
 
     host: str = "127.0.0.1"
@@ -195,20 +193,14 @@ class Settings:
     """Folder for an Inspect log (.eval) of each evaluation when it ends; none is written if None."""
     log_to: tuple[str, ...] = ()
     """Loggers of evaluations and experiments that name none; requests may name them too, whatever they write to."""
-    model_roots: tuple[Path, ...] = ()
-    """Folders with local models."""
     data_roots: tuple[Path, ...] = ()
     """Folders with data sets."""
-    hub_network: bool = False
-    """Fetch data sets from the Hugging Face hub; otherwise only those in its cache on this machine are read."""
     inspect_roots: tuple[Path, ...] = ()
     """Folders with files of Inspect tasks: code that requests may run."""
     inspect_packages: tuple[str, ...] = ()
     """Installed packages with Inspect tasks that requests may run."""
     environment_variables: tuple[str, ...] = ()
     """Variables of the worker that processes of custom environments get, in addition to those that are never secret."""
-    device: str = "auto"
-    """Device of local models: "auto", "cpu", "cuda" or "cuda:N"."""
     grading_processes: int | None = None
     """Child processes that grade math; if None one per core, from 2 to 4; with 0 the worker grades no math."""
     code_sandboxes: int | None = None
@@ -218,8 +210,6 @@ class Settings:
     fanout: str | None = None
     """Ray cluster that grades answers and runs programs: ray://HOST:PORT, "auto" or "local"; the worker itself if
     None."""
-    endpoints: tuple[EndpointSettings, ...] = ()
-    """Servers and services with models; each kind that `backends.builtin` lists has a setting of its own."""
     prices: tuple[ModelPrice, ...] = ()
     """Prices of tokens, by patterns of models; the first pattern that fits counts."""
     plans: tuple[RunPlan, ...] = ()
@@ -228,11 +218,6 @@ class Settings:
     """Log lines for programs or for people; if None, for people if stderr is a terminal."""
     log_level: str = "info"
     """The lowest level that is logged."""
-    limits: WorkerLimits = WorkerLimits()
-    """Bounds."""
-
-    environment: Mapping[str, str] = dataclasses.field(default_factory=lambda: os.environ, repr=False, compare=False)
-    """Variables that keys are read from. A worker hides keys from its children: after that only this field has them."""
 
     @property
     def tls(self) -> tuple[Path, Path] | None:
@@ -247,10 +232,6 @@ class Settings:
             SettingsError: see `read_tokens`.
         """
         return () if self.token_file is None else read_tokens(self.token_file)
-
-    def endpoints_of(self, kind: type[_EndpointT]) -> tuple[_EndpointT, ...]:
-        """The servers of one kind."""
-        return tuple(endpoint for endpoint in self.endpoints if isinstance(endpoint, kind))
 
     @property
     def key_variables(self) -> set[str]:

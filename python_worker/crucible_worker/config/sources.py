@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 from crucible_worker.backends.builtin import ENDPOINTS
-from crucible_worker.backends.endpoints import EndpointSettings
+from crucible_worker.backends.endpoints import EndpointSettings, read_one_of
 from crucible_worker.config.settings import LogFormat, Setting, Settings, SettingsError, read_plans
 from crucible_worker.grading.code.images import read_images
 from crucible_worker.grading.fanout.address import read_fanout
@@ -341,15 +341,6 @@ def _names(value: Any, base: Path) -> tuple[str, ...]:
     return tuple(_text(part, base) for part in parts)
 
 
-def _one_of(*choices: str) -> _Reader:
-    def read(value: Any, base: Path) -> str:
-        if value not in choices:
-            raise ValueError(f"one of {', '.join(choices)}")
-        return value
-
-    return read
-
-
 def _device(value: Any, base: Path) -> str:
     if not isinstance(value, str) or not _DEVICE.fullmatch(value):
         raise ValueError("auto, cpu, cuda or cuda:N")
@@ -397,8 +388,8 @@ _FIELDS: Mapping[str, _Reader] = {
     **{kind.setting: _endpoints(kind.read) for kind in ENDPOINTS},
     "prices": read_prices,
     "plans": read_plans,
-    "log_format": _one_of(*get_args(LogFormat)),
-    "log_level": _one_of(*LOG_LEVELS),
+    "log_format": read_one_of(*get_args(LogFormat)),
+    "log_level": read_one_of(*LOG_LEVELS),
 }
 
 REPEATED: Mapping[str, str] = {

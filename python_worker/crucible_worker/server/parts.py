@@ -48,8 +48,6 @@ class Parts:
     """All evaluations, with an open journal."""
     backends: Sequence[Backend]
     """Backends; the worker closes them at its end."""
-    backend_infos: Callable[[], Sequence[BackendInfo]]
-    """Descriptions of the backends; one backend may have several names."""
     evaluators: Callable[[], Iterable[EvaluatorInfo]]
     """Returns the evaluators; may take seconds, as those that users have installed are imported."""
     evaluator_kinds: Callable[[], Iterable[str]]
@@ -68,8 +66,14 @@ class Parts:
     """The cluster that grades in the worker's place; None if the worker grades itself."""
     plans: Sequence[PatternPlan] = ()
     """Plans of runs that register none."""
-    fleets: Callable[[], Sequence[Fleet]] = tuple
-    """Returns the present state of the replicas of models that have several."""
+
+    def backend_infos(self) -> Sequence[BackendInfo]:
+        """Descriptions of the backends; one backend may have several names."""
+        return [info for backend in self.backends for info in backend.infos()]
+
+    def fleets(self) -> Sequence[Fleet]:
+        """The present state of the replicas of models that have several."""
+        return [fleet for backend in self.backends for fleet in backend.fleets()]
 
     def _pools(self) -> Iterable[GradingPool | Fanout]:
         """The pools for grading and for templates, which may be the same, and the cluster."""
@@ -115,23 +119,14 @@ async def build(settings: Settings, custom: CustomFiles | None = None, *, feed_a
     Raises:
         FailedPrecondition: the journal cannot be used.
     """
-    made = _created(settings, lambda kind: _EVERYWHERE.isdisjoint(kind.opens))
-    return await build_with(
-        settings,
-        backends=_by_form(made),
-        infos=lambda: _infos(made),
-        fleets=lambda: _fleets(made),
-        custom=custom,
-        feed_all=feed_all,
-    )
+    backends = _created(settings, lambda kind: _EVERYWHERE.isdisjoint(kind.opens))
+    return await build_with(settings, backends=_by_form(backends), custom=custom, feed_all=feed_all)
 
 
 async def build_with(
     settings: Settings,
     *,
     backends: Mapping[type[ModelRef], Backend],
-    infos: Callable[[], Sequence[BackendInfo]],
-    fleets: Callable[[], Sequence[Fleet]] = tuple,
     custom: CustomFiles | None = None,
     feed_all: bool = True,
 ) -> Parts:
@@ -180,7 +175,6 @@ async def build_with(
     return Parts(
         evaluations=evaluations,
         backends=tuple(dict.fromkeys(backends.values())),
-        backend_infos=lambda: (*infos(), *_infos(everywhere)),
         evaluators=lambda: registry.infos(parts),
         evaluator_kinds=registry.kinds,
         datasets=tuple(BUILTIN_DATASETS),
@@ -190,7 +184,6 @@ async def build_with(
         code=code,
         fanout=fanout,
         plans=tuple(plan.load() for plan in settings.plans),
-        fleets=lambda: (*fleets(), *_fleets(everywhere)),
     )
 
 
@@ -205,14 +198,6 @@ def _created(settings: Settings, wanted: Callable[[type[Backend]], bool]) -> Seq
 
 def _by_form(made: Sequence[Backend]) -> Mapping[type[ModelRef], Backend]:
     return {form: backend for backend in made for form in backend.opens}
-
-
-def _infos(made: Sequence[Backend]) -> Sequence[BackendInfo]:
-    return [info for backend in made for info in backend.infos()]
-
-
-def _fleets(made: Sequence[Backend]) -> Sequence[Fleet]:
-    return [fleet for backend in made for fleet in backend.fleets()]
 
 
 def _fanout(settings: Settings) -> Fanout | None:

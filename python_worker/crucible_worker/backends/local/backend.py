@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import functools
 import importlib.util
 import os
 import re
@@ -69,8 +68,6 @@ def _absent() -> str:
 
 Kind = Literal["local", "embedded"]
 
-_NEEDED = ("torch", "transformers")
-_NEEDED_BY_ADAPTERS = ("peft",)
 _HOST = "crucible_worker.backends.local.host"
 _NUMPY_HOST = "crucible_worker.backends.local.numpy_host"
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
@@ -140,10 +137,10 @@ class LocalBackend(Backend):
     def info(self, kind: Kind = "local") -> BackendInfo:
         """Description of this backend for local models or for embedded ones. Imports nothing."""
         if kind == "embedded":
-            unavailable = "" if self._by_numpy else _missing(_NEEDED, "local")
+            unavailable = "" if self._by_numpy else self.missing()
             return BackendInfo(name="embedded", models=registry.names(), unavailable=unavailable)
         no_root = "" if self._roots else "no model root; start the worker with --model-root"
-        return BackendInfo(name="local", unavailable=_missing(_NEEDED, "local") or no_root)
+        return BackendInfo(name="local", unavailable=self.missing() or no_root)
 
     def infos(self) -> tuple[BackendInfo, ...]:
         """Both."""
@@ -192,7 +189,7 @@ class LocalBackend(Backend):
         """
         if isinstance(model, EmbeddedModel) and self._by_numpy:
             return await super().open_tokenizer(model)
-        _refuse_missing()
+        self.refuse_missing()
         match model:
             case LocalModel(path):
                 directory, roots = resolve(self._roots, path), self._roots
@@ -229,7 +226,7 @@ class LocalBackend(Backend):
         """The commit of a model of the hub, which is in the cache then; None if the hub need not be queried."""
         if not isinstance(model, HubModel) or not self._asks_hub or self._is_pinned_here(model):
             return None
-        _refuse_missing()
+        self.refuse_missing()
         async with self._fetches:
             return await fetch(model)
 
@@ -239,7 +236,7 @@ class LocalBackend(Backend):
 
     def _find(self, model: ModelRef, commit: str | None = None) -> Checkpoint:
         if not (isinstance(model, EmbeddedModel) and self._by_numpy):
-            _refuse_missing()
+            self.refuse_missing()
         for device in (getattr(model, "device", None) or self._device).split(","):
             refuse_absent_cuda(device)
         match model:
@@ -258,8 +255,9 @@ class LocalBackend(Backend):
         check_files(directory, roots)
         adapter = None
         if model.adapter_path is not None:
-            if missing := _missing(_NEEDED_BY_ADAPTERS, "lora"):
-                raise FailedPrecondition(missing, reason=Reason.EXTRA_NOT_INSTALLED)
+            if importlib.util.find_spec("peft") is None:
+                message = "peft not installed: install crucible-bridge[lora]"
+                raise FailedPrecondition(message, reason=Reason.EXTRA_NOT_INSTALLED)
             adapter = resolve(self._roots, model.adapter_path, "model.adapter_path")
             check_adapter(adapter, self._roots)
         return Checkpoint(directory=directory, adapter=adapter, dtype=model.dtype, device=model.device)
@@ -293,14 +291,3 @@ def _torch_device() -> str:
     except subprocess.CalledProcessError as error:
         raise FailedPrecondition(f"torch cannot be imported: {error.stderr.strip().splitlines()[-1:]}") from None
     return asked.stdout.strip()
-
-
-def _refuse_missing() -> None:
-    if missing := _missing(_NEEDED, "local"):
-        raise FailedPrecondition(missing, reason=Reason.EXTRA_NOT_INSTALLED)
-
-
-@functools.cache
-def _missing(needed: tuple[str, ...], extra: str) -> str:
-    absent = [name for name in needed if importlib.util.find_spec(name) is None]
-    return f"{' and '.join(absent)} not installed: install crucible-bridge[{extra}]" if absent else ""

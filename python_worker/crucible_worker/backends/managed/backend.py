@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound
+from crucible_bridge.errors import InvalidField, NotFound
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import BackendInfo, InstalledModel
 from crucible_worker.backends.base import Backend
@@ -18,7 +18,8 @@ from crucible_worker.backends.local.paths import check_adapter, check_files, res
 from crucible_worker.backends.managed.arbitration import Claims
 from crucible_worker.backends.managed.settings import ManagedServer, servers
 from crucible_worker.backends.managed.target import identify
-from crucible_worker.backends.openai.connection import closed, missing
+from crucible_worker.backends.openai.backend import OpenAIBackend
+from crucible_worker.backends.openai.connection import closed
 from crucible_worker.util.model_refs import SCHEME, ManagedRef, read_managed_ref
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ class ManagedBackend(Backend[InstalledModel]):
     def info(self) -> BackendInfo:
         """Whether it can be used. Imports nothing."""
         no_root = "" if self._roots else "no model root; start the worker with --model-root"
-        return BackendInfo(name=SCHEME, unavailable=missing() or no_root)
+        return BackendInfo(name=SCHEME, unavailable=OpenAIBackend.missing() or no_root)
 
     async def check(self, model: InstalledModel) -> None:
         """Refuse a model that does not exist or is not safe to load; reads no weights."""
@@ -102,8 +103,7 @@ class ManagedBackend(Backend[InstalledModel]):
                 reason=Reason.UNKNOWN_SERVER,
                 field="model",
             )
-        if absent := missing():
-            raise FailedPrecondition(absent, reason=Reason.EXTRA_NOT_INSTALLED)
+        OpenAIBackend.refuse_missing()
         if not reference.path:
             raise InvalidField("model", f"names no checkpoint: write managed:{reference.server}/PATH")
         if server.devices and (unknown := [one for one in reference.devices if one not in server.devices]):

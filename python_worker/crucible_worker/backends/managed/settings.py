@@ -15,9 +15,17 @@ import re
 import types
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
-from crucible_worker.backends.endpoints import EndpointSettings, Kind, check_name, read_flag, read_number, read_whole
+from crucible_worker.backends.endpoints import (
+    EndpointSettings,
+    Kind,
+    check_name,
+    read_flag,
+    read_number,
+    read_one_of,
+    read_whole,
+)
 from crucible_worker.backends.openai.servers import MAX_STALL_SECONDS, Renderer
 from crucible_worker.util.gpus import check_devices
 
@@ -106,12 +114,6 @@ def _check_braces(text: str, where: str) -> None:
             raise ValueError(f"{where} has {{{name}}}; there are {known}")
 
 
-def _program(value: Any, base: Path) -> ProgramName:
-    if value not in get_args(ProgramName):
-        raise ValueError(f"one of {', '.join(get_args(ProgramName))}")
-    return cast("ProgramName", value)
-
-
 def _texts(value: Any, base: Path) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(text, str) and text for text in value):
         raise ValueError("a list of texts")
@@ -131,12 +133,6 @@ def _variables(value: Any, base: Path) -> Mapping[str, str]:
     return types.MappingProxyType(dict(value))
 
 
-def _renderer(value: Any, base: Path) -> Renderer:
-    if value not in get_args(Renderer):
-        raise ValueError(f"one of {', '.join(get_args(Renderer))}")
-    return cast("Renderer", value)
-
-
 KIND = Kind(
     setting="managed_servers",
     noun="managed server",
@@ -144,14 +140,14 @@ KIND = Kind(
     make=ManagedServer,
     required="program",
     readers={
-        "program": _program,
+        "program": read_one_of(*get_args(ProgramName)),
         "devices": _devices,
         "command": _texts,
         "arguments": _texts,
         "adapter_arguments": _texts,
         "environment": _variables,
         "start_seconds": read_number,
-        "renderer": _renderer,
+        "renderer": read_one_of(*get_args(Renderer)),
         "logprobs": read_flag,
         "max_connections": read_whole,
         "stall_seconds": read_number,

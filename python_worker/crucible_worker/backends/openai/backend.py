@@ -39,7 +39,6 @@ from crucible_worker.backends.openai.connection import (
     ProbeForm,
     ServerConnection,
     ServerFacts,
-    missing,
 )
 from crucible_worker.backends.openai.documents import apart
 from crucible_worker.backends.openai.failures import final
@@ -424,7 +423,7 @@ class OpenAIBackend(Backend):
     def info(self) -> BackendInfo:
         """Whether a server is configured. Imports nothing."""
         no_server = "" if self._servers else "no server; start the worker with --openai-server"
-        return BackendInfo(name="openai", unavailable=missing() or no_server)
+        return BackendInfo(name="openai", unavailable=self.missing() or no_server)
 
     def fleets(self) -> tuple[types.Fleet, ...]:
         """The replicas of each server that has several and has been used."""
@@ -452,8 +451,7 @@ class OpenAIBackend(Backend):
                 reason=Reason.UNKNOWN_SERVER,
                 field="model",
             )
-        if absent := missing():
-            raise FailedPrecondition(absent, reason=Reason.EXTRA_NOT_INSTALLED)
+        self.refuse_missing()
         connection = self._connections.get(server.name)
         if connection is None:
             make = Fleet if server.is_fleet else ServerConnection

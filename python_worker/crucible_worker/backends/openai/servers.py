@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 from urllib.parse import SplitResult, urlsplit
 
 from crucible_worker.backends.endpoints import (
@@ -23,6 +23,7 @@ from crucible_worker.backends.endpoints import (
     read_flag,
     read_key,
     read_number,
+    read_one_of,
     read_path,
     read_text,
     read_whole,
@@ -112,11 +113,6 @@ class OpenAIServer(EndpointSettings):
             raise ValueError(f"{where}: proxy is no http or https URL")
 
     @property
-    def key_variables(self) -> tuple[str, ...]:
-        """The one that the settings name."""
-        return () if self.key_env is None else (self.key_env,)
-
-    @property
     def is_fleet(self) -> bool:
         """Whether it may be several replicas, which share the requests."""
         return self.all_addresses or len(self.base_urls) > 1
@@ -175,18 +171,6 @@ def _server(**fields: Any) -> OpenAIServer:
     return OpenAIServer(**fields)
 
 
-def _renderer(value: Any, base: Path) -> Renderer:
-    if value not in get_args(Renderer):
-        raise ValueError(f"one of {', '.join(get_args(Renderer))}")
-    return cast("Renderer", value)
-
-
-def _program(value: Any, base: Path) -> Program:
-    if value not in get_args(Program):
-        raise ValueError(f"one of {', '.join(get_args(Program))}")
-    return cast("Program", value)
-
-
 def _url(value: Any, base: Path) -> str:
     if isinstance(value, list):
         raise ValueError("a text: base_urls has a list of them")
@@ -218,11 +202,11 @@ KIND = Kind(
         "all_addresses": read_flag,
         "key_file": read_path,
         "key_env": read_text,
-        "renderer": _renderer,
+        "renderer": read_one_of(*get_args(Renderer)),
         "text": _text,
         "logprobs": read_flag,
         "probe": read_flag,
-        "program": _program,
+        "program": read_one_of(*get_args(Program)),
         "require_served_name": read_flag,
         "max_connections": read_whole,
         "stall_seconds": read_number,

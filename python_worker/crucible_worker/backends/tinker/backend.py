@@ -30,7 +30,7 @@ from crucible_worker.backends.distributions import NO_TOKEN, Measured, Wanted
 from crucible_worker.backends.endpoints import BackendSettings
 from crucible_worker.backends.openai.failures import final
 from crucible_worker.backends.tinker.services import DEFAULT, TinkerService, default_service
-from crucible_worker.backends.tinker.session import Shared, TinkerSession, in_thread, missing
+from crucible_worker.backends.tinker.session import Shared, TinkerSession, in_thread
 from crucible_worker.backends.tinker.tokenizer import ServedTokenizer, TextHost, Tokenizers
 from crucible_worker.util.limits import WorkerLimits
 from crucible_worker.util.reasoning import OPENING_TOKENS, opening_of_prompt, parted
@@ -472,7 +472,9 @@ class TinkerBackend(Backend):
 
     def info(self) -> BackendInfo:
         """Whether a service is configured. Imports nothing."""
-        return BackendInfo(name="tinker", unavailable=missing() or ("" if self._configured else self._no_default()))
+        return BackendInfo(
+            name="tinker", unavailable=self.missing() or ("" if self._configured else self._no_default())
+        )
 
     async def open(self, model: ModelRef) -> ServedModel:
         """Find a service by its name; only loading shows whether it has the model.
@@ -493,8 +495,7 @@ class TinkerBackend(Backend):
                 reason=Reason.UNKNOWN_SERVICE,
                 field="model",
             )
-        if absent := missing():
-            raise FailedPrecondition(absent, reason=Reason.EXTRA_NOT_INSTALLED)
+        self.refuse_missing()
         session.key()
         ref = dataclasses.replace(model.checked("model"), service=name)
         opened = self._models.setdefault(ref, ServedModel(session, ref, self._tokenizers))

@@ -75,11 +75,6 @@ class TinkerService(EndpointSettings):
                 f"{where}: stall_seconds is {self.stall_seconds}, not above 0 and at most {MAX_STALL_SECONDS:.0f}"
             )
 
-    @property
-    def key_variables(self) -> tuple[str, ...]:
-        """The one that the settings name."""
-        return () if self.key_env is None else (self.key_env,)
-
     def key(self, environment: Mapping[str, str] = os.environ) -> str:
         """The key, read from its file or variable.
 
