@@ -10,7 +10,8 @@ import pytest
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition, NotFound, PermissionDenied, Unavailable
 from crucible_bridge.types import EmbeddedModel, HubModel, ModelInput, SamplingParams
-from crucible_worker.backends.local import LocalBackend, hub_cache
+from crucible_worker.backends.local import hub_cache
+from crucible_worker.backends.local.backend import LocalBackend
 from crucible_worker.embedded import registry
 from tests import needs
 from tests.service.hub_server import COMMIT, REPO_ID, hub

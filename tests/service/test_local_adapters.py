@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from crucible_bridge.errors import FailedPrecondition, NotFound, PermissionDenied
 from crucible_bridge.types import EmbeddedModel, LocalModel, ModelInput, SamplingParams
-from crucible_worker.backends.local import LocalBackend
+from crucible_worker.backends.local.backend import LocalBackend
 from crucible_worker.embedded import registry
 from tests import needs
 from tests.tables import rows

@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from crucible_bridge.errors import FailedPrecondition, NotFound, PermissionDenied
 from crucible_bridge.types import EmbeddedModel, LocalModel, ModelInput, SamplingParams
-from crucible_worker.backends.local import LocalBackend
+from crucible_worker.backends.local.backend import LocalBackend
 from crucible_worker.backends.local.checkpoint import Fingerprints
 from crucible_worker.backends.local.process import HostProcess
 from crucible_worker.embedded import registry

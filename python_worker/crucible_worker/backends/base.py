@@ -25,7 +25,7 @@ import importlib.util
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, NoReturn, Self, TypeVar
 
 import numpy as np
 
@@ -504,8 +504,7 @@ class Model(abc.ABC):
         )
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class BackendCheck:
+class BackendCheck(NamedTuple):
     """A check of a machine, for `doctor`."""
 
     name: str

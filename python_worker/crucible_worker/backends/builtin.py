@@ -6,9 +6,8 @@ What the settings say about its servers is declared here too, since settings are
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from crucible_worker.backends.endpoints import Kind
 from crucible_worker.backends.managed.settings import KIND as MANAGED
@@ -21,8 +20,7 @@ if TYPE_CHECKING:
 __all__ = ["BUILTIN", "ENDPOINTS", "BuiltinBackend"]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class BuiltinBackend:
+class BuiltinBackend(NamedTuple):
     """A backend in the box; nothing of it is imported before `load`."""
 
     name: str

@@ -106,12 +106,12 @@ class Kind(Generic[_T]):
     """Key of their table: "openai_servers"."""
     noun: str
     """Its name in errors: "OpenAI-compatible server"."""
-    article: str
-    """The noun's article."""
     make: Callable[..., _T]
     """Makes an endpoint from its `name` and the values of its table."""
     readers: Mapping[str, Reader]
     """The keys that its table may have, and how each value is read."""
+    article: str = "a"
+    """The noun's article."""
     required: str = "base_url"
     """The key that its table must have; empty if none."""
     option: str = ""

@@ -36,13 +36,6 @@ _WAL_VERSION = slice(18, 20)
 
 _DISTRIBUTION = "crucible-bridge"
 
-_EXTRAS = {
-    "datasets": "read data sets of the hub",
-    "text": "score BLEU and ROUGE",
-    "inspect": "run tasks of Inspect AI",
-}
-"""Besides those of the backends."""
-
 _TOOLS = {
     "buf": "check changes of protos (the dev extra brings it)",
     "nvidia-smi": "see a GPU's load",
@@ -84,8 +77,9 @@ def run_checks(settings: Settings) -> Iterator[DoctorCheck]:
     yield _check("address", lambda: _address(settings), "serve there", required=True)
     if (tls := settings.tls) is not None:
         yield _check("certificate", lambda: _certificate(*tls), "serve with TLS", required=True)
-    for extra, purpose in _EXTRAS.items():
-        yield from _packages(extra, purpose)
+    yield from _packages("datasets", "read data sets of the hub")
+    yield from _packages("text", "score BLEU and ROUGE")
+    yield from _packages("inspect", "run tasks of Inspect AI")
     yield _check("grading", lambda: _grading(settings), "grade math, in separate processes")
     yield _check("sandbox", lambda: _sandbox(settings), "run programs that are to be graded")
     for backend in (entry.load() for entry in BUILTIN):

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 from crucible_worker.backends.builtin import ENDPOINTS
-from crucible_worker.backends.endpoints import EndpointSettings, read_one_of
+from crucible_worker.backends.endpoints import read_one_of, read_text
 from crucible_worker.config.settings import LogFormat, Setting, Settings, SettingsError, read_plans
 from crucible_worker.grading.code.images import read_images
 from crucible_worker.grading.fanout.address import read_fanout
@@ -169,10 +169,8 @@ def _read_all(
         given.add(name)
         origin = origins[f"limits.{name}"] = f"--limit {name}" if name in _LIMITS else "--limit"
         limits[name] = _read(_LIMITS, name, value, origin)
-    endpoints: list[EndpointSettings] = []
-    for kind in ENDPOINTS:
-        endpoints += fields.pop(kind.setting, ())
-    return Settings(**fields, endpoints=tuple(endpoints), limits=WorkerLimits(**limits)), origins
+    endpoints = tuple(endpoint for kind in ENDPOINTS for endpoint in fields.pop(kind.setting, ()))
+    return Settings(**fields, endpoints=endpoints, limits=WorkerLimits(**limits)), origins
 
 
 def _from_environment(environment: Mapping[str, str], origins: dict[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -283,14 +281,8 @@ def _read(readers: Mapping[str, _Reader], name: str, value: Any, origin: str, ba
         raise SettingsError(f"{origin} is {typed}, not {error}") from None
 
 
-def _text(value: Any, base: Path) -> str:
-    if not isinstance(value, str) or not value:
-        raise ValueError("a text")
-    return value
-
-
 def _host(value: Any, base: Path) -> str:
-    return _text(value, base).removeprefix("[").removesuffix("]")
+    return read_text(value, base).removeprefix("[").removesuffix("]")
 
 
 def _whole(value: Any, base: Path) -> int:
@@ -338,7 +330,7 @@ def _names(value: Any, base: Path) -> tuple[str, ...]:
     parts = [part for part in value.split(",") if part] if isinstance(value, str) else value
     if not isinstance(parts, list | tuple):
         raise ValueError("a list of names")
-    return tuple(_text(part, base) for part in parts)
+    return tuple(read_text(part, base) for part in parts)
 
 
 def _device(value: Any, base: Path) -> str:

@@ -119,8 +119,8 @@ async def build(settings: Settings, custom: CustomFiles | None = None, *, feed_a
     Raises:
         FailedPrecondition: the journal cannot be used.
     """
-    backends = _created(settings, lambda kind: _EVERYWHERE.isdisjoint(kind.opens))
-    return await build_with(settings, backends=_by_form(backends), custom=custom, feed_all=feed_all)
+    backends = _built_in(settings, lambda kind: _EVERYWHERE.isdisjoint(kind.opens))
+    return await build_with(settings, backends=backends, custom=custom, feed_all=feed_all)
 
 
 async def build_with(
@@ -135,8 +135,8 @@ async def build_with(
     Raises:
         FailedPrecondition: the journal cannot be used.
     """
-    everywhere = [*_created(settings, lambda kind: OrchestratorModel in kind.opens), InstalledBackends(settings)]
-    backends = {**backends, **_by_form(everywhere)}
+    orchestrators = _built_in(settings, lambda kind: OrchestratorModel in kind.opens)
+    backends = {**backends, **orchestrators, InstalledModel: InstalledBackends(settings)}
     # Its children are forked when it starts.
     fanout = _fanout(settings)
     grading = None if settings.grading_processes == 0 else fanout or GradingPool(settings.grading_processes)
@@ -191,12 +191,9 @@ _EVERYWHERE = frozenset((OrchestratorModel, InstalledModel))
 """Forms of references that every worker knows, whatever backends it is built with."""
 
 
-def _created(settings: Settings, wanted: Callable[[type[Backend]], bool]) -> Sequence[Backend]:
-    """Some of the backends in the box."""
-    return [kind.create(settings) for kind in (entry.load() for entry in BUILTIN) if wanted(kind)]
-
-
-def _by_form(made: Sequence[Backend]) -> Mapping[type[ModelRef], Backend]:
+def _built_in(settings: Settings, wanted: Callable[[type[Backend]], bool]) -> Mapping[type[ModelRef], Backend]:
+    """Some of the backends in the box, by the forms of references that they open."""
+    made = [kind.create(settings) for kind in (entry.load() for entry in BUILTIN) if wanted(kind)]
     return {form: backend for backend in made for form in backend.opens}
 
 

@@ -136,7 +136,6 @@ def _variables(value: Any, base: Path) -> Mapping[str, str]:
 KIND = Kind(
     setting="managed_servers",
     noun="managed server",
-    article="a",
     make=ManagedServer,
     required="program",
     readers={

@@ -95,7 +95,6 @@ def default_service(environment: Mapping[str, str] = os.environ) -> TinkerServic
 KIND = Kind(
     setting="tinker_services",
     noun="Tinker service",
-    article="a",
     option="tinker_service",
     key_variables=(KEY_VARIABLE,),
     make=TinkerService,
