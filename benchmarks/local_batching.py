@@ -20,7 +20,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from transformers.utils import logging
 
 from crucible_bridge.types import LocalModel, SamplingParams
-from crucible_worker.backends.local import LocalBackend
+from crucible_worker.backends.local.backend import LocalBackend
 from crucible_worker.backends.local.model import HostedModel
 from crucible_worker.embedded import registry
 from crucible_worker.embedded.arithmetic import held_out

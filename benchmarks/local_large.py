@@ -24,7 +24,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig
 from transformers.utils import logging
 
 from crucible_bridge.types import Datum, LocalModel, ModelInput, SamplingParams
-from crucible_worker.backends.local import LocalBackend
+from crucible_worker.backends.local.backend import LocalBackend
 from crucible_worker.backends.local.model import HostedModel
 
 SIZES: dict[str, dict[str, Any]] = {

@@ -185,7 +185,7 @@ def _settings(rig: Rig, folder: Path) -> Settings:
         state_dir=folder / "state",
         model_roots=(rig.checkpoint.parent,),
         device="cpu",
-        tinker_services=(service,),
+        endpoints=(service,),
         grading_processes=0,
     ).validate()
 

@@ -11,6 +11,7 @@ worker does not begin before that file exists: all that an interpreter has to im
 import ctypes
 import dataclasses
 import importlib
+import inspect
 import json
 import signal
 import sys
@@ -73,11 +74,10 @@ def _build_with_servers(models: dict[str, ScriptedModel], servers: dict[str, str
     async def build(settings: Settings) -> Parts:
         reached = tuple(OpenAIServer(name=name, base_url=url) for name, url in servers.items())
         openai = OpenAIBackend(reached, settings.environment)
-        return await build_with(
-            settings,
-            backends={EmbeddedModel: scripted, OpenAIModel: openai},
-            infos=lambda: (scripted.info(), openai.info()),
-        )
+        # The release before cannot find out by itself.
+        known = "infos" in inspect.signature(build_with).parameters
+        infos: dict[str, Any] = {"infos": lambda: (scripted.info(), openai.info())} if known else {}
+        return await build_with(settings, backends={EmbeddedModel: scripted, OpenAIModel: openai}, **infos)
 
     return build
 

@@ -176,7 +176,7 @@ def checkpoint_build(backend: CheckpointBackend) -> Build:
 
     async def build(settings: Settings) -> Parts:
         backends = {LocalModel: backend, HubModel: backend}
-        return await build_with(settings, backends=backends, infos=lambda: (backend.info(),))
+        return await build_with(settings, backends=backends)
 
     return build
 

@@ -15,9 +15,8 @@ from typing import Any
 import crucible_bridge
 from crucible_bridge.client import Bridge
 from crucible_bridge.types import ModelPrice
-from crucible_worker.backends.openai.backend import OpenAIBackend
+from crucible_worker.backends.openai.backend import OpenAIBackend, RemoteModel
 from crucible_worker.backends.openai.connection import PROBE_TEXT
-from crucible_worker.backends.openai.model import RemoteModel
 from crucible_worker.backends.openai.servers import OpenAIServer
 from crucible_worker.config import Settings
 from crucible_worker.server import Worker
@@ -214,7 +213,7 @@ async def worker_on(
     """A client of a worker that knows the server as `s`, and what tokens cost; settings are those of the server."""
     known = (OpenAIServer(name="s", base_url=server.url, **settings),)
     further: dict[str, Any] = {} if limits is None else {"limits": limits}
-    told = Settings(port=0, state_dir=folder / "state", openai_servers=known, prices=prices, **further).validate()
+    told = Settings(port=0, state_dir=folder / "state", endpoints=known, prices=prices, **further).validate()
     async with Worker(told) as worker, crucible_bridge.connect(worker.address) as bridge:
         yield bridge
 

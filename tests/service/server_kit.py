@@ -244,7 +244,6 @@ def parts_of(evaluations: ScriptedEvaluations, backend: ScriptedBackend) -> Part
     return Parts(
         evaluations=evaluations,  # pyright: ignore[reportArgumentType] - stands in for it
         backends=(backend,),
-        backend_infos=lambda: (backend.info(),),
         evaluators=lambda: (info,),
         evaluator_kinds=lambda: (info.kind,),
         datasets=("arithmetic",),

@@ -74,6 +74,23 @@ class OddBackend(Backend):
         CLOSED.append(True)
 """
 
+TOLD = f"""{ODD}
+class ToldBackend(OddBackend):
+    def __init__(self, device):
+        self.device = device
+
+    @classmethod
+    def create(cls, settings):
+        return cls(settings.device)
+
+    async def open(self, model):
+        return Told(self.device)
+
+class Told(Odd):
+    async def sample_text(self, input, params, num_samples=1, *, plain=False):
+        return [SampledSequence(text=self.where, tokens=(), token_count=1)] * num_samples
+"""
+
 Install = Callable[..., None]
 
 
@@ -157,6 +174,15 @@ async def test_an_unknown_scheme_is_refused_with_those_there_are_and_the_cure(in
                 f"openai, tinker, orchestrator, odd: write {meant}:, or install a package that announces {scheme!r} in "
                 "the entry-point group 'crucible_worker.backends' in the worker's environment"
             )
+
+
+async def test_a_backend_may_read_the_worker_s_settings(install: Install):
+    """Its `create` gets them, in place of a call of the class without arguments."""
+    install("told", TOLD, "ToldBackend")
+    async with rig(ScriptedModel()) as r:
+        answer = await r.worker.bridge.models.sample("told:x", ["a"], FOUR)
+
+    assert answer.items[0].sequences[0].text == "auto"
 
 
 @rows(

@@ -260,7 +260,7 @@ async def test_a_second_one_goes_on_where_the_first_is_ended(
         settings = Settings(
             state_dir=folder / "state",
             data_roots=(folder,),
-            openai_servers=(OpenAIServer(name="held", base_url=server.url),),
+            endpoints=(OpenAIServer(name="held", base_url=server.url),),
         ).validate()
         _, asked = evaluations_to_run(TYPED)
         ended: list[EvaluationRun | NotRun] = []

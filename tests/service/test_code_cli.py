@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from crucible_bridge.errors import InvalidField
-from crucible_worker.cli import checks
 from crucible_worker.cli.checks import DoctorCheck, run_checks
 from crucible_worker.cli.grade import batches_of
 from crucible_worker.config import Settings
@@ -32,7 +31,7 @@ def grade(folder: Path, records: list[Any], *arguments: str, **environment: str)
 
 def found(folder: Path, monkeypatch: pytest.MonkeyPatch, sandboxes: int | None, *images: CodeImage) -> DoctorCheck:
     """What doctor says of the sandbox."""
-    monkeypatch.setattr(checks, "_torch_device", lambda: "CPU")
+    monkeypatch.setattr("crucible_worker.backends.local.backend._torch_device", lambda: "CPU")
     settings = Settings(port=0, state_dir=folder, grading_processes=0, code_sandboxes=sandboxes, code_images=images)
     return next(check for check in run_checks(settings) if check.name == "sandbox")
 

@@ -83,7 +83,7 @@ async def test_no_concurrency_drops_a_sample() -> None:
 async def test_no_batch_of_a_local_model_drops_a_sample(tmp_path) -> None:
     """Around what it takes at once; the numbers are those of one sample at a time."""
     pytest.importorskip("torch", reason=needs.MISSING["torch"])
-    from crucible_worker.backends.local.host.scheduler import MAX_ROWS
+    from crucible_worker.backends.local.host.engine import MAX_ROWS
 
     found, directory = {}, registry.path("arithmetic@320")
     settings = settings_for(tmp_path, model_roots=(directory.parent,))

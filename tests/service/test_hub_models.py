@@ -10,8 +10,8 @@ import pytest
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition, NotFound, PermissionDenied, Unavailable
 from crucible_bridge.types import EmbeddedModel, HubModel, ModelInput, SamplingParams
-from crucible_worker.backends.local import LocalBackend
-from crucible_worker.backends.local.hub import models
+from crucible_worker.backends.local import hub_cache
+from crucible_worker.backends.local.backend import LocalBackend
 from crucible_worker.embedded import registry
 from tests import needs
 from tests.service.hub_server import COMMIT, REPO_ID, hub
@@ -206,7 +206,7 @@ def scripted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
         f"os.rename({str(pid)!r} + '.new', {str(pid)!r})\nsignal.pause()\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    monkeypatch.setattr(models, "_FETCHER", "a_scripted_fetcher")
+    monkeypatch.setattr(hub_cache, "_FETCHER", "a_scripted_fetcher")
     return pid
 
 

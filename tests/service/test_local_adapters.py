@@ -1,6 +1,7 @@
 """Adapters, types and devices of local models: the numbers are those of torch, and what cannot be used is refused."""
 
 import asyncio
+import importlib.util
 import json
 import math
 import shutil
@@ -11,7 +12,7 @@ import pytest_asyncio
 
 from crucible_bridge.errors import FailedPrecondition, NotFound, PermissionDenied
 from crucible_bridge.types import EmbeddedModel, LocalModel, ModelInput, SamplingParams
-from crucible_worker.backends.local import LocalBackend, backend
+from crucible_worker.backends.local.backend import LocalBackend
 from crucible_worker.embedded import registry
 from tests import needs
 from tests.tables import rows
@@ -333,7 +334,8 @@ async def test_two_devices_of_one_host_hold_the_same_model(local):
 
 async def test_without_peft_it_says_what_to_install(monkeypatch, local):
     """Models without an adapter need it not."""
-    monkeypatch.setattr(backend, "_NEEDED_BY_ADAPTERS", ("a_module_that_nobody_has",))
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "peft" else find(name))
 
     with pytest.raises(FailedPrecondition, match=r"crucible-bridge\[lora\]") as caught:
         await local.open(LocalModel("base", adapter_path="good"))

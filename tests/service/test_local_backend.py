@@ -19,7 +19,7 @@ from crucible_bridge.types import (
     ModelInput,
     SamplingParams,
 )
-from crucible_worker.backends.local import LocalBackend
+from crucible_worker.backends.local.backend import LocalBackend
 from crucible_worker.embedded import registry
 from crucible_worker.embedded.arithmetic import held_out
 from crucible_worker.inference.retries import RetryingModel, RetryPolicy

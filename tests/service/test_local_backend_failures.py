@@ -13,7 +13,7 @@ import crucible_bridge
 from crucible_bridge.errors import BackendError, Unavailable
 from crucible_bridge.events import EventKind
 from crucible_bridge.types import EvaluationState, LocalModel, ModelInput, Sample, SamplingParams
-from crucible_worker.backends.local import LocalBackend
+from crucible_worker.backends.local.backend import LocalBackend
 from crucible_worker.children.process import Process
 from crucible_worker.embedded import registry
 from tests import needs
@@ -113,7 +113,7 @@ async def test_a_worker_that_is_killed_leaves_no_host():
     program = (
         "import asyncio, pathlib, sys\n"
         "from crucible_bridge.types import *\n"
-        "from crucible_worker.backends.local import LocalBackend\n"
+        "from crucible_worker.backends.local.backend import LocalBackend\n"
         "async def main():\n"
         f"    local = LocalBackend((pathlib.Path({str(CHECKPOINT.parent)!r}),), 'cpu')\n"
         f"    model = await local.open(LocalModel({MODEL.path!r}))\n"

@@ -21,7 +21,7 @@ from crucible_bridge.types import (
 )
 from crucible_worker.backends.base import Capability
 from crucible_worker.backends.continuations import forward_continuations, sample_continuations
-from crucible_worker.backends.local import LocalBackend
+from crucible_worker.backends.local.backend import LocalBackend
 from crucible_worker.embedded import registry
 from crucible_worker.embedded.arithmetic import held_out
 from crucible_worker.server import Worker

@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.types import EmbeddedModel, LocalModel, SamplingParams
-from crucible_worker.backends.local import LocalBackend
+from crucible_worker.backends.local.backend import LocalBackend
 from crucible_worker.embedded import registry
 from crucible_worker.embedded.arithmetic import held_out
 from crucible_worker.rendering import render_prompt, render_supervised

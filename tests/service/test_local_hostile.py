@@ -13,7 +13,7 @@ import pytest_asyncio
 import crucible_bridge
 from crucible_bridge.errors import BackendError, FailedPrecondition, InvalidField
 from crucible_bridge.types import ChatMessage, LocalModel, ModelInput, Sample, SamplingParams
-from crucible_worker.backends.local import LocalBackend
+from crucible_worker.backends.local.backend import LocalBackend
 from crucible_worker.embedded import registry
 from crucible_worker.util.limits import WorkerLimits
 from tests import needs

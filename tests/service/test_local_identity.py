@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.types import EmbeddedModel, LocalModel, ModelInput
-from crucible_worker.backends.local import LocalBackend
+from crucible_worker.backends.local.backend import LocalBackend
 from crucible_worker.backends.local.checkpoint import Checkpoint, Fingerprints
 from crucible_worker.backends.local.process import HostProcess
 from crucible_worker.embedded import registry

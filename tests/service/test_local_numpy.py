@@ -14,7 +14,7 @@ import pytest_asyncio
 from crucible_bridge.errors import BackendError, FailedPrecondition, InvalidField
 from crucible_bridge.types import ChatMessage, Datum, EmbeddedModel, ModelInput, SamplingParams
 from crucible_worker.backends.distributions import Wanted
-from crucible_worker.backends.local import LocalBackend
+from crucible_worker.backends.local.backend import LocalBackend
 from crucible_worker.embedded.arithmetic import held_out
 from tests import needs
 from tests.tables import rows

@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from crucible_bridge.errors import FailedPrecondition, NotFound, PermissionDenied
 from crucible_bridge.types import EmbeddedModel, LocalModel, ModelInput, SamplingParams
-from crucible_worker.backends.local import LocalBackend, backend
+from crucible_worker.backends.local.backend import LocalBackend
 from crucible_worker.backends.local.checkpoint import Fingerprints
 from crucible_worker.backends.local.process import HostProcess
 from crucible_worker.embedded import registry
@@ -203,7 +203,7 @@ async def test_more_models_than_stay_open_are_opened_again(local):
 
 async def test_without_the_extra_it_says_what_to_install(monkeypatch):
     """Nothing is started; info and error name the extra. Embedded models need it for a GPU alone."""
-    monkeypatch.setattr(backend, "_NEEDED", ("torch", "a_module_that_nobody_has"))
+    monkeypatch.setattr(LocalBackend, "libraries", ("torch", "a_module_that_nobody_has"))
     on_gpu = LocalBackend(device="cuda")
 
     for local, model in ((LocalBackend(), LocalModel("plain")), (on_gpu, EmbeddedModel("arithmetic@600"))):

@@ -17,7 +17,7 @@ from crucible_bridge.types import (
     Sample,
     SamplingParams,
 )
-from crucible_worker.backends.local import LocalBackend
+from crucible_worker.backends.local.backend import LocalBackend
 from crucible_worker.embedded import registry
 from crucible_worker.rendering import ask, render_prompt, render_supervised, sample_answers
 from crucible_worker.rendering.prompts import render_question

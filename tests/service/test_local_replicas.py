@@ -10,7 +10,8 @@ import pytest_asyncio
 
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.types import Datum, LocalModel, ModelInput, ReplicaState, SamplingParams
-from crucible_worker.backends.local import LocalBackend, backend
+from crucible_worker.backends.local import backend
+from crucible_worker.backends.local.backend import LocalBackend
 from crucible_worker.backends.local.model import replica_names
 from crucible_worker.embedded import registry
 from tests import needs

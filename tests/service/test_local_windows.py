@@ -23,7 +23,7 @@ from crucible_bridge.types import (
     SamplingParams,
     Verdict,
 )
-from crucible_worker.backends.local import LocalBackend
+from crucible_worker.backends.local.backend import LocalBackend
 from crucible_worker.embedded import registry
 from crucible_worker.embedded.arithmetic import held_out, training_problems
 from crucible_worker.server import Worker

@@ -80,7 +80,7 @@ async def rig(root, server):
         return parts[0]
 
     state = root.parent / f"state-{server.program}"
-    settings = Settings(port=0, state_dir=state, model_roots=(root,), managed_servers=(server,), grading_processes=0)
+    settings = Settings(port=0, state_dir=state, model_roots=(root,), endpoints=(server,), grading_processes=0)
     async with (
         Worker(settings.validate(), build=built) as worker,
         crucible_bridge.connect(worker.address) as bridge,

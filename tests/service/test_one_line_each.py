@@ -62,7 +62,7 @@ async def _serving(folder: Path) -> AsyncIterator[Shared]:
             port=0,
             state_dir=folder / "state",
             data_roots=(folder,),
-            openai_servers=(OpenAIServer(name="judge", base_url=judge.url),),
+            endpoints=(OpenAIServer(name="judge", base_url=judge.url),),
             grading_processes=2,
             code_sandboxes=1,
         )

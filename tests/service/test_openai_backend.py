@@ -1,6 +1,7 @@
 """The openai backend over real connections: what it sends, what it refuses to follow, and how requests end."""
 
 import asyncio
+import importlib.util
 import json
 import ssl
 import sys
@@ -9,7 +10,6 @@ import pytest
 
 from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition, InvalidField, NotFound, Unavailable
 from crucible_bridge.types import ChatMessage, Conversation, EmbeddedModel, ModelInput, OpenAIModel, SamplingParams
-from crucible_worker.backends.openai import connection
 from crucible_worker.backends.openai.backend import OpenAIBackend
 from crucible_worker.backends.openai.servers import OpenAIServer
 from tests import needs
@@ -306,7 +306,7 @@ async def test_names_are_looked_up_before_anything_is_sent(monkeypatch):
     assert backend.info().unavailable == ""
     assert OpenAIBackend().info().unavailable.startswith("no server")
     monkeypatch.setitem(sys.modules, "aiohttp", None)
-    monkeypatch.setattr(connection.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     error = await error_of(backend.open(OpenAIModel("s", "m")))
     assert isinstance(error, FailedPrecondition)
     assert error.reason == "EXTRA_NOT_INSTALLED"

@@ -10,10 +10,9 @@ import pytest
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.types import ChatMessage, Conversation, ModelInput, OpenAIModel, ReplicaState, SamplingParams
 from crucible_worker.backends.balancer import BUSIER_REQUESTS, FAILURES_IN_A_ROW, FIRST_WAIT_SECONDS
-from crucible_worker.backends.openai.backend import OpenAIBackend
+from crucible_worker.backends.openai.backend import OpenAIBackend, RemoteModel
 from crucible_worker.backends.openai.connection import ServerConnection
 from crucible_worker.backends.openai.fleet import FRESH_SECONDS, REST_SECONDS, Fleet, resolve
-from crucible_worker.backends.openai.model import RemoteModel
 from crucible_worker.backends.openai.servers import OpenAIServer
 from tests import needs
 from tests.robustness.harness import until

@@ -44,7 +44,7 @@ async def test_answers_to_one_prompt_have_it_cached(tmp_path):
     async with contextlib.AsyncExitStack() as stack:
         servers = [await stack.enter_async_context(ScriptedServer(PrefixCache()).serving()) for _ in range(REPLICAS)]
         known = OpenAIServer(name="s", base_urls=tuple(server.url for server in servers))
-        settings = Settings(port=0, state_dir=tmp_path, openai_servers=(known,), grading_processes=0).validate()
+        settings = Settings(port=0, state_dir=tmp_path, endpoints=(known,), grading_processes=0).validate()
         worker = await stack.enter_async_context(Worker(settings))
         bridge = await stack.enter_async_context(crucible_bridge.connect(worker.address))
         evaluation = await bridge.evaluation.evaluate(

@@ -87,7 +87,7 @@ async def worker_on(server: OpenAIServer, checkpoint: Path, folder: Path):
         state_dir=folder / "state",
         model_roots=(checkpoint.parent,),
         device="cpu",
-        openai_servers=(server,),
+        endpoints=(server,),
     )
     async with Worker(settings.validate()) as worker, crucible_bridge.connect(worker.address) as bridge:
         yield bridge

@@ -11,8 +11,8 @@ import pytest
 
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.types import EvaluationState, Sample, SamplingParams
+from crucible_worker.backends.openai.backend import RemoteModel
 from crucible_worker.backends.openai.fleet import Fleet
-from crucible_worker.backends.openai.model import RemoteModel
 from crucible_worker.backends.openai.scoring import PROBE, TOLERANCE
 from crucible_worker.backends.openai.servers import OpenAIServer
 from tests import needs

@@ -17,10 +17,9 @@ import pytest
 from crucible_bridge.errors import BackendError, BridgeError, Unavailable
 from crucible_bridge.types import ChatMessage, Conversation, ModelInput, OpenAIModel, SamplingParams
 from crucible_worker.backends.openai import documents
-from crucible_worker.backends.openai.backend import OpenAIBackend
+from crucible_worker.backends.openai.backend import OpenAIBackend, RemoteModel
 from crucible_worker.backends.openai.client import PART_BYTES, tls_context
 from crucible_worker.backends.openai.connection import ServerConnection
-from crucible_worker.backends.openai.model import RemoteModel
 from crucible_worker.backends.openai.servers import OpenAIServer
 from tests import needs
 from tests.service.openai_kit import KEY, Fault, Reply, Request, answer, key_file, refusal, remote, shout

@@ -22,7 +22,7 @@ from crucible_bridge.types import (
     SamplingParams,
 )
 from crucible_worker.backends.base import Model
-from crucible_worker.backends.local import LocalBackend
+from crucible_worker.backends.local.backend import LocalBackend
 from crucible_worker.server import Worker
 from tests.service.evaluation_kit import nll, samples_of
 from tests.service.server_kit import settings_for

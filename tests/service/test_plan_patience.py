@@ -287,7 +287,7 @@ async def worker_of_folders(state_dir: Path, root: Path, **shares: float) -> Asy
 
     async def build(settings: Settings) -> Parts:
         backends = {LocalModel: folders, EmbeddedModel: folders}
-        return await build_with(settings, backends=backends, infos=lambda: (folders.info(),))
+        return await build_with(settings, backends=backends)
 
     settings = Settings(port=0, state_dir=state_dir, model_roots=(root,), grading_processes=0, code_sandboxes=0)
     async with (

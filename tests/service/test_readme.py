@@ -124,7 +124,7 @@ async def test_a_rubric_is_judged_as_it_stands(tmp_path):
 
     async with ScriptedServer(judge).serving() as server:
         servers = (OpenAIServer(name="judge", base_url=server.url),)
-        settings = Settings(port=0, state_dir=tmp_path / "state", openai_servers=servers).validate()
+        settings = Settings(port=0, state_dir=tmp_path / "state", endpoints=servers).validate()
         async with Worker(settings) as worker:
             lines = await run_snippet("grade_rubric", worker.address, tmp_path)
 

@@ -83,7 +83,7 @@ async def three(tmp_path_factory) -> AsyncIterator[Three]:
             state_dir=folder / "state",
             model_roots=(folder / "models",),
             data_roots=(folder,),
-            openai_servers=(
+            endpoints=(
                 OpenAIServer(name="chat", base_url=server.url),
                 OpenAIServer(name="judge", base_url=judge.url),
             ),

@@ -406,7 +406,7 @@ async def worker_on(library: ScriptedLibrary, folder: Path, **settings: Any) -> 
     backend = TinkerBackend([service(folder, **settings)], library, tokenizers=HereLoaded(library))
 
     async def build(told: Settings) -> Any:
-        return await build_with(told, backends={TinkerModel: backend}, infos=lambda: (backend.info(),))
+        return await build_with(told, backends={TinkerModel: backend})
 
     told = Settings(port=0, state_dir=folder / "state", grading_processes=0).validate()
     async with Worker(told, build=build) as worker, crucible_bridge.connect(worker.address) as bridge:

@@ -382,9 +382,12 @@ def test_the_log_is_for_people_on_a_terminal(terminal: bool, expected: str, monk
 
 def test_every_field_can_be_set_by_every_source():
     """The readers cover all of Settings and all limits: none is forgotten. The environment is a source."""
+    from crucible_worker.backends.builtin import ENDPOINTS
     from crucible_worker.config import sources
 
-    assert set(sources._FIELDS) == set(Settings.__dataclass_fields__) - {"limits", "environment"}
+    servers = {kind.setting for kind in ENDPOINTS}
+    assert set(sources._FIELDS) - servers == set(Settings.__dataclass_fields__) - {"limits", "environment", "endpoints"}
+    assert servers == {"openai_servers", "tinker_services", "managed_servers"}
     assert set(sources._LIMITS) == set(WorkerLimits.__dataclass_fields__)
 
 

@@ -21,10 +21,11 @@ import abc
 import asyncio
 import dataclasses
 import enum
+import importlib.util
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, NoReturn, Self, TypeVar
 
 import numpy as np
 
@@ -35,6 +36,8 @@ from crucible_bridge.types import (
     ChatMessage,
     Conversation,
     Datum,
+    Fleet,
+    InstalledModel,
     ModelInput,
     ModelRef,
     ParsedResponse,
@@ -44,6 +47,7 @@ from crucible_bridge.types import (
     ServerEngine,
 )
 from crucible_worker.backends.distributions import Measured, Wanted
+from crucible_worker.backends.endpoints import BackendSettings
 
 if TYPE_CHECKING:
     from crucible_worker.backends.metering import Meter
@@ -54,6 +58,7 @@ __all__ = [
     "MAX_TEXT_BYTES",
     "UNKNOWN_TOKEN",
     "Backend",
+    "BackendCheck",
     "Capability",
     "Model",
     "Reading",
@@ -499,11 +504,55 @@ class Model(abc.ABC):
         )
 
 
+class BackendCheck(NamedTuple):
+    """A check of a machine, for `doctor`."""
+
+    name: str
+    """What is checked."""
+    purpose: str
+    """What it is for."""
+    look: Callable[[], str]
+    """Returns what it finds; FailedPrecondition or OSError: what is wrong. May take seconds."""
+
+
 RefT = TypeVar("RefT", bound=ModelRef, contravariant=True)
 
 
 class Backend(abc.ABC, Generic[RefT]):
     """A kind of place where models live."""
+
+    opens: ClassVar[tuple[type[ModelRef], ...]] = (InstalledModel,)
+    """Forms of the references that it opens. Those of an installed backend have a scheme, which is its name."""
+    extras: ClassVar[tuple[tuple[str, str], ...]] = ()
+    """Extras of the worker's distribution that it needs, each with what for, as `doctor` shows it."""
+    libraries: ClassVar[tuple[str, ...]] = ()
+    """Modules of the first extra that it cannot be used without; GetInfo has their versions."""
+
+    @classmethod
+    def missing(cls) -> str:
+        """Empty, or what must be installed; imports nothing."""
+        absent = [name for name in cls.libraries if importlib.util.find_spec(name) is None]
+        return f"{' and '.join(absent)} not installed: install crucible-bridge[{cls.extras[0][0]}]" if absent else ""
+
+    @classmethod
+    def refuse_missing(cls) -> None:
+        """Raise what is missing.
+
+        Raises:
+            FailedPrecondition: a library is not installed (EXTRA_NOT_INSTALLED).
+        """
+        if absent := cls.missing():
+            raise FailedPrecondition(absent, reason=Reason.EXTRA_NOT_INSTALLED)
+
+    @classmethod
+    def checks(cls) -> Sequence[BackendCheck]:
+        """What `doctor` checks further."""
+        return ()
+
+    @classmethod
+    def create(cls, settings: BackendSettings) -> Self:
+        """Make it for a worker of these settings. Cheap: imports nothing heavy, starts and calls nothing."""
+        return cls()
 
     def info(self) -> BackendInfo:
         """Its name, the models that it knows, and whether it can be used here. Cheap: imports nothing heavy.
@@ -511,6 +560,14 @@ class Backend(abc.ABC, Generic[RefT]):
         Not called for an installed backend: GetInfo lists it by its scheme, and does not import it.
         """
         return BackendInfo(name=type(self).__name__)
+
+    def infos(self) -> Sequence[BackendInfo]:
+        """`info` for each name that it has."""
+        return (self.info(),)
+
+    def fleets(self) -> Sequence[Fleet]:
+        """The present state of the replicas of its models that have several."""
+        return ()
 
     async def check(self, model: RefT) -> None:
         """Refuse a model that `open` refuses, as far as that shows at once: reads no weights, calls no service.

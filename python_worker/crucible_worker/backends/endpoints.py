@@ -1,11 +1,14 @@
 """Settings of the servers that a worker may call over the network: addresses, and where their keys are stored.
 
+Also what a backend may know of all other settings.
+
 Requests name an endpoint, never an address or a key. The errors here never repeat a value, because it might be a key in
 the wrong place.
 """
 
 from __future__ import annotations
 
+import abc
 import dataclasses
 import ipaddress
 import os
@@ -17,17 +20,21 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
+from crucible_worker.util.limits import WorkerLimits
+
 __all__ = [
+    "BackendSettings",
+    "EndpointSettings",
     "Kind",
     "Reader",
     "check_name",
     "check_way",
     "checked_url",
     "is_loopback",
-    "read_endpoints",
     "read_flag",
     "read_key",
     "read_number",
+    "read_one_of",
     "read_path",
     "read_text",
     "read_whole",
@@ -37,10 +44,58 @@ __all__ = [
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 _KEY = re.compile(r"[\x21-\x7e]+")
 
-_T = TypeVar("_T")
-
 Reader = Callable[[Any, Path], Any]
 """Reads a value of TOML; paths are relative to the folder. ValueError: what it wants."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class EndpointSettings(abc.ABC):
+    """A server or service that a worker may call: its settings."""
+
+    name: str
+    """Its name in requests: letters, digits, ".", "_" and "-"."""
+
+    @abc.abstractmethod
+    def check(self) -> None:
+        """Refuse settings that cannot work or are not safe; reads the key as a test.
+
+        Raises:
+            ValueError: the first fault; it contains no secret.
+        """
+
+    @property
+    def key_variables(self) -> tuple[str, ...]:
+        """Environment variables with its key: the one that `key_env` names, if its kind has keys."""
+        variable = getattr(self, "key_env", None)
+        return () if variable is None else (variable,)
+
+
+_T = TypeVar("_T", bound=EndpointSettings)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class BackendSettings:
+    """The settings of a worker that its backends read."""
+
+    state_dir: Path
+    """Folder of the journal, shared by the workers of a machine."""
+    model_roots: tuple[Path, ...] = ()
+    """Folders with local models."""
+    device: str = "auto"
+    """Device of local models: "auto", "cpu", "cuda" or "cuda:N"."""
+    hub_network: bool = False
+    """Fetch models and data sets from the Hugging Face hub; otherwise only those in its cache on this machine are
+    read."""
+    endpoints: tuple[EndpointSettings, ...] = ()
+    """Servers and services with models; each kind that `backends.builtin` lists has a setting of its own."""
+    limits: WorkerLimits = WorkerLimits()
+    """Bounds."""
+    environment: Mapping[str, str] = dataclasses.field(default_factory=lambda: os.environ, repr=False, compare=False)
+    """Variables that keys are read from. A worker hides keys from its children: after that only this field has them."""
+
+    def endpoints_of(self, kind: type[_T]) -> tuple[_T, ...]:
+        """The servers of one kind."""
+        return tuple(endpoint for endpoint in self.endpoints if isinstance(endpoint, kind))
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,42 +106,47 @@ class Kind(Generic[_T]):
     """Key of their table: "openai_servers"."""
     noun: str
     """Its name in errors: "OpenAI-compatible server"."""
-    article: str
-    """The noun's article."""
     make: Callable[..., _T]
     """Makes an endpoint from its `name` and the values of its table."""
     readers: Mapping[str, Reader]
     """The keys that its table may have, and how each value is read."""
+    article: str = "a"
+    """The noun's article."""
     required: str = "base_url"
     """The key that its table must have; empty if none."""
+    option: str = ""
+    """Name of the option that gives one as NAME=URL: "openai_server"; empty if only a table does."""
+    key_variables: tuple[str, ...] = ()
+    """Environment variables with keys that no endpoint has to name."""
 
     def where(self, name: str) -> str:
         """The name of an endpoint, for an error."""
         return f"{self.noun} {name!r}"
 
+    def read(self, value: Any, base: Path) -> tuple[_T, ...]:
+        """Read endpoints from a TOML table of tables, or from texts "NAME=URL".
 
-def read_endpoints(kind: Kind[_T], value: Any, base: Path) -> tuple[_T, ...]:
-    """Read endpoints from a TOML table of tables, or from texts "NAME=URL".
+        Args:
+            value: a table by name, a sequence of texts, or texts separated by blanks.
+            base: folder that paths are relative to.
 
-    Args:
-        kind: of all of them.
-        value: a table by name, a sequence of texts, or texts separated by blanks.
-        base: folder that paths are relative to.
-
-    Raises:
-        ValueError: what is wrong.
-    """
-    if isinstance(value, Mapping):
-        return tuple(_from_table(kind, name, table, base) for name, table in value.items())
-    texts = value.split() if isinstance(value, str) else value
-    if not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):
-        raise ValueError(f"{kind.setting} is no table of {kind.noun.split()[-1]}s by name, and no list of NAME=URL")
-    pairs = [_pair(kind, text) for text in texts]
-    names = [name for name, _ in pairs]
-    if twice := sorted({name for name in names if names.count(name) > 1}):
-        replicas = f": one {twice[0]}=URL,URL names several replicas" if "base_urls" in kind.readers else ""
-        raise ValueError(f"{kind.where(twice[0])} is given twice{replicas}")
-    return tuple(kind.make(name=name, base_url=url) for name, url in pairs)
+        Raises:
+            ValueError: what is wrong; it repeats no value, as one might be a key in the wrong place.
+        """
+        if isinstance(value, Mapping):
+            return tuple(_from_table(self, name, table, base) for name, table in value.items())
+        many = f"{self.noun.split()[-1]}s"
+        if not self.option:
+            raise ValueError(f"{self.setting} is a table of {many} by name, in the file of --config")
+        texts = value.split() if isinstance(value, str) else value
+        if not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):
+            raise ValueError(f"{self.setting} is no table of {many} by name, and no list of NAME=URL")
+        pairs = [_pair(self, text) for text in texts]
+        names = [name for name, _ in pairs]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            replicas = f": one {twice[0]}=URL,URL names several replicas" if "base_urls" in self.readers else ""
+            raise ValueError(f"{self.where(twice[0])} is given twice{replicas}")
+        return tuple(self.make(name=name, base_url=url) for name, url in pairs)
 
 
 def check_name(name: str, where: str) -> None:
@@ -171,6 +231,17 @@ def withdraw(variables: Iterable[str]) -> Mapping[str, str]:
     """Remove keys from this process's environment, so that no child inherits them; return it as it was before."""
     taken = {variable: os.environ.pop(variable) for variable in variables if variable in os.environ}
     return ChainMap(os.environ, taken)
+
+
+def read_one_of(*choices: str) -> Reader:
+    """Makes a reader of one of some texts."""
+
+    def read(value: Any, base: Path) -> str:
+        if value not in choices:
+            raise ValueError(f"one of {', '.join(choices)}")
+        return value
+
+    return read
 
 
 def read_text(value: Any, base: Path) -> str:

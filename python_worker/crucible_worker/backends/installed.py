@@ -2,7 +2,7 @@
 
 An entry point names a subclass of `base.Backend`, and its name is the scheme of model references: after
 `echo = "my_echo:EchoBackend"` the worker opens "echo:loud" by that class. It is imported with the first model of its
-scheme, made without arguments, and never replaces a backend of the worker.
+scheme, made by `Backend.create`, and never replaces a backend of the worker.
 
 It runs in the worker's process, with all its rights. Its failures end the call of the model, and nothing else.
 """
@@ -20,7 +20,9 @@ from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import MODEL_SCHEMES, BackendInfo, InstalledModel, SampledSequence, ServerEngine
 from crucible_worker.backends.base import ANSWERING, Backend, Capability, Model, WrappedModel
+from crucible_worker.backends.builtin import BUILTIN
 from crucible_worker.backends.distributions import Measured
+from crucible_worker.backends.endpoints import BackendSettings
 from crucible_worker.backends.metering import Meter
 from crucible_worker.util.entry_points import EntryPoints, told
 from crucible_worker.util.error_reporter import logged, with_id
@@ -42,19 +44,24 @@ T = TypeVar("T")
 class InstalledBackends(Backend[InstalledModel]):
     """All of them; each is made when its first model is opened, and closed with the worker.
 
+    Those in the box that open references of this form are among them, and no package replaces them.
+
     Args:
-        own: backends of the worker that open references of this form, by scheme; no package replaces them.
+        settings: of the worker.
     """
 
-    def __init__(self, own: Mapping[str, Backend[InstalledModel]] | None = None) -> None:
-        self._own = dict(own or {})
+    def __init__(self, settings: BackendSettings) -> None:
+        self._settings = settings
+        self._own: Mapping[str, Backend[InstalledModel]] = {
+            entry.name: kind.create(settings) for entry in BUILTIN if InstalledModel in (kind := entry.load()).opens
+        }
         self._made: dict[str, Backend[InstalledModel]] = {}
         self._loading: dict[str, asyncio.Task[tuple[str, type[Backend[InstalledModel]]]]] = {}
 
     def infos(self) -> list[BackendInfo]:
         """The description of the worker's own, and the scheme of each other; imports nothing."""
-        others = [BackendInfo(name=scheme) for scheme in _schemes() if scheme not in self._own]
-        return [*(backend.info() for backend in self._own.values()), *others]
+        own = [info for backend in self._own.values() for info in backend.infos()]
+        return [*own, *(BackendInfo(name=scheme) for scheme in _schemes() if scheme not in self._own)]
 
     async def check(self, model: InstalledModel) -> None:
         """Have the backend refuse a model; raises as `open` does."""
@@ -103,7 +110,7 @@ class InstalledBackends(Backend[InstalledModel]):
         place, kind = await asyncio.shield(loading)
         if scheme not in self._made:
             try:
-                self._made[scheme] = kind()
+                self._made[scheme] = kind.create(self._settings)
             except Exception as error:
                 raise _POINTS.bad(scheme, f"cannot be made from {place!r}: {told(error)}") from error
         return self._made[scheme]

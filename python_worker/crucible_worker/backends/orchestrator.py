@@ -36,6 +36,7 @@ from crucible_bridge.types import (
     ModelInput,
     ModelRef,
     OrchestratorCall,
+    OrchestratorModel,
     Problem,
     Question,
     SampledSequence,
@@ -69,6 +70,8 @@ __all__ = [
 
 class OrchestratorBackend(Backend):
     """Refuses to open a model of an orchestrator: only a call from the orchestrator itself can use it."""
+
+    opens = (OrchestratorModel,)
 
     def info(self) -> BackendInfo:
         """Its name; every worker can use it."""

@@ -12,12 +12,12 @@ import re
 import shutil
 import socket
 import sqlite3
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from crucible_worker.backends.builtin import BUILTIN
 from crucible_worker.cli.probe import ProbeFailed, probe, target
 from crucible_worker.config import Settings
 from crucible_worker.grading.code.images import CodeImage
@@ -25,9 +25,6 @@ from crucible_worker.history.resumptions import waiting_text
 from crucible_worker.journal.schema import JOURNAL_FILE, SCHEMA_VERSION, prepare
 
 __all__ = ["DoctorCheck", "run_checks"]
-
-TORCH_SECONDS = 60.0
-"""Time limit for importing torch and looking for a GPU, in a separate process."""
 
 HEALTH_SECONDS = 2.0
 """Time limit for a listener at the address to answer whether it is a healthy worker."""
@@ -75,32 +72,29 @@ def run_checks(settings: Settings) -> Iterator[DoctorCheck]:
         yield _check("sqlite", lambda: _wal(settings.state_dir), "keep evaluations, shared by workers", required=True)
         yield _check("journal", lambda: _journal(settings.state_dir), "keep evaluations", required=True)
     else:
-        for package in _requirements("postgres"):
-            yield _check(package, lambda name=package: _version(name, "[postgres]"), "keep evaluations", required=True)
+        yield from _packages("postgres", "keep evaluations", required=True)
         yield _check("journal", lambda: _database(url), "keep evaluations, shared by workers", required=True)
     yield _check("address", lambda: _address(settings), "serve there", required=True)
     if (tls := settings.tls) is not None:
         yield _check("certificate", lambda: _certificate(*tls), "serve with TLS", required=True)
-    for package in _requirements("local"):
-        yield _check(package, lambda name=package: _version(name, "[local]"), "evaluate local models")
-    for package in _requirements("lora"):
-        yield _check(package, lambda name=package: _version(name, "[lora]"), "put LoRA adapters on local models")
-    for package in _requirements("datasets"):
-        yield _check(package, lambda name=package: _version(name, "[datasets]"), "read data sets of the hub")
-    for package in _requirements("text"):
-        yield _check(package, lambda name=package: _version(name, "[text]"), "score BLEU and ROUGE")
-    for package in _requirements("inspect"):
-        yield _check(package, lambda name=package: _version(name, "[inspect]"), "run tasks of Inspect AI")
+    yield from _packages("datasets", "read data sets of the hub")
+    yield from _packages("text", "score BLEU and ROUGE")
+    yield from _packages("inspect", "run tasks of Inspect AI")
     yield _check("grading", lambda: _grading(settings), "grade math, in separate processes")
     yield _check("sandbox", lambda: _sandbox(settings), "run programs that are to be graded")
-    for package in _requirements("openai"):
-        yield _check(package, lambda name=package: _version(name, "[openai]"), "query OpenAI-compatible servers")
-    for package in _requirements("tinker"):
-        yield _check(package, lambda name=package: _version(name, "[tinker]"), "query Tinker services")
-    yield _check("embedded models", _embedded, "try everything with no other model")
-    yield _check("device", _torch_device, "compute where local models run")
+    for backend in (entry.load() for entry in BUILTIN):
+        for extra, purpose in backend.extras:
+            yield from _packages(extra, purpose)
+        for check in backend.checks():
+            yield _check(check.name, check.look, check.purpose)
     for tool, purpose in _TOOLS.items():
         yield _check(tool, lambda name=tool: _tool(name), purpose)
+
+
+def _packages(extra: str, purpose: str, *, required: bool = False) -> Iterator[DoctorCheck]:
+    """Whether the distributions of an extra are installed."""
+    for package in _requirements(extra):
+        yield _check(package, lambda name=package: _version(name, f"[{extra}]"), purpose, required=required)
 
 
 def _check(name: str, look: Callable[[], str], purpose: str, *, required: bool = False) -> DoctorCheck:
@@ -316,33 +310,6 @@ async def _ran(images: Sequence[CodeImage]) -> str:
             raise _Missing(f"f(1) of x + 1 was graded {grade.verdict}: {grade.reason}")
     named = "".join(f", image {image.name}" for image in images)
     return f"{wall.bubblewrap}, {'in a user namespace' if wall.rootless else 'built as root'}{named}"
-
-
-def _embedded() -> str:
-    from crucible_worker.embedded.registry import names
-
-    if not names():
-        raise _Missing("no checkpoint came with this installation")
-    return ", ".join(names())
-
-
-def _torch_device() -> str:
-    """Run a separate process: torch takes seconds and hundreds of megabytes."""
-    _version("torch", "[local]")
-    program = (
-        "import torch; "
-        "print(f'CUDA, {torch.cuda.get_device_name()}' if torch.cuda.is_available() "
-        "else f'CPU, {torch.get_num_threads()} threads')"
-    )
-    try:
-        asked = subprocess.run(
-            [sys.executable, "-c", program], capture_output=True, text=True, timeout=TORCH_SECONDS, check=True
-        )
-    except subprocess.TimeoutExpired:
-        raise _Missing(f"torch did not answer within {TORCH_SECONDS:g} s") from None
-    except subprocess.CalledProcessError as error:
-        raise _Missing(f"torch cannot be imported: {error.stderr.strip().splitlines()[-1:]}") from None
-    return asked.stdout.strip()
 
 
 def _tool(name: str) -> str:

@@ -8,12 +8,20 @@ from crucible_worker.config.settings import (
     SettingsError,
     read_tokens,
 )
-from crucible_worker.config.sources import ENVIRONMENT_PREFIX, evaluate_table, load_settings, read_settings, set_in
+from crucible_worker.config.sources import (
+    ENVIRONMENT_PREFIX,
+    REPEATED,
+    evaluate_table,
+    load_settings,
+    read_settings,
+    set_in,
+)
 
 __all__ = [
     "DEFAULT_PORT",
     "ENVIRONMENT_PREFIX",
     "EXPIRING_DAYS",
+    "REPEATED",
     "LogFormat",
     "Settings",
     "SettingsError",

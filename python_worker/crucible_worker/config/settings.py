@@ -11,10 +11,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from crucible_worker.backends.endpoints import is_loopback
-from crucible_worker.backends.managed.settings import ManagedServer
-from crucible_worker.backends.openai.servers import OpenAIServer
-from crucible_worker.backends.tinker.services import TinkerService
+from crucible_worker.backends.builtin import ENDPOINTS
+from crucible_worker.backends.endpoints import BackendSettings, is_loopback
 from crucible_worker.grading.code.images import CodeImage
 from crucible_worker.util.limits import KEEP_FOREVER, MIN_MESSAGE_BYTES, WorkerLimits
 
@@ -163,7 +161,7 @@ def _default_log_format() -> LogFormat:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
+class Settings(BackendSettings):
     """The settings of a worker."""
 
     host: str = "127.0.0.1"
@@ -195,20 +193,14 @@ class Settings:
     """Folder for an Inspect log (.eval) of each evaluation when it ends; none is written if None."""
     log_to: tuple[str, ...] = ()
     """Loggers of evaluations and experiments that name none; requests may name them too, whatever they write to."""
-    model_roots: tuple[Path, ...] = ()
-    """Folders with local models."""
     data_roots: tuple[Path, ...] = ()
     """Folders with data sets."""
-    hub_network: bool = False
-    """Fetch data sets from the Hugging Face hub; otherwise only those in its cache on this machine are read."""
     inspect_roots: tuple[Path, ...] = ()
     """Folders with files of Inspect tasks: code that requests may run."""
     inspect_packages: tuple[str, ...] = ()
     """Installed packages with Inspect tasks that requests may run."""
     environment_variables: tuple[str, ...] = ()
     """Variables of the worker that processes of custom environments get, in addition to those that are never secret."""
-    device: str = "auto"
-    """Device of local models: "auto", "cpu", "cuda" or "cuda:N"."""
     grading_processes: int | None = None
     """Child processes that grade math; if None one per core, from 2 to 4; with 0 the worker grades no math."""
     code_sandboxes: int | None = None
@@ -218,12 +210,6 @@ class Settings:
     fanout: str | None = None
     """Ray cluster that grades answers and runs programs: ray://HOST:PORT, "auto" or "local"; the worker itself if
     None."""
-    openai_servers: tuple[OpenAIServer, ...] = ()
-    """OpenAI-compatible servers with models."""
-    managed_servers: tuple[ManagedServer, ...] = ()
-    """Servers of models that the worker starts itself, in addition to the default ones."""
-    tinker_services: tuple[TinkerService, ...] = ()
-    """Tinker services with models."""
     prices: tuple[ModelPrice, ...] = ()
     """Prices of tokens, by patterns of models; the first pattern that fits counts."""
     plans: tuple[RunPlan, ...] = ()
@@ -232,11 +218,6 @@ class Settings:
     """Log lines for programs or for people; if None, for people if stderr is a terminal."""
     log_level: str = "info"
     """The lowest level that is logged."""
-    limits: WorkerLimits = WorkerLimits()
-    """Bounds."""
-
-    environment: Mapping[str, str] = dataclasses.field(default_factory=lambda: os.environ, repr=False, compare=False)
-    """Variables that keys are read from. A worker hides keys from its children: after that only this field has them."""
 
     @property
     def tls(self) -> tuple[Path, Path] | None:
@@ -251,6 +232,11 @@ class Settings:
             SettingsError: see `read_tokens`.
         """
         return () if self.token_file is None else read_tokens(self.token_file)
+
+    @property
+    def key_variables(self) -> set[str]:
+        """Environment variables with keys of servers."""
+        return {variable for part in (*ENDPOINTS, *self.endpoints) for variable in part.key_variables}
 
     @property
     def reachable_by_others(self) -> bool:
@@ -299,9 +285,9 @@ class Settings:
             except ValueError as error:
                 raise SettingsError(Setting("plans"), f" {error}") from None
         _check_log_to(self.log_to)
-        for server in (*self.openai_servers, *self.managed_servers, *self.tinker_services):
+        for endpoint in self.endpoints:
             try:
-                server.check()
+                endpoint.check()
             except ValueError as error:  # its text has no secret
                 raise SettingsError(str(error)) from None
         _check_limits(self.limits)

@@ -1,10 +1,10 @@
 """Flags before environment before file, read into one Settings, with the prices of tokens.
 
-The file is TOML with the fields of Settings as keys, and a table `limits`. Its table `evaluate` has options of
-`crucible-worker evaluate`, which that command reads. In the environment a field is CRUCIBLE_ and
-its name, and so is a limit; lists of folders are separated as in PATH, and an empty variable counts as not set. A list
-has the name of its option too, model_root for model_roots. Paths in the file are relative to the file. Unknown names in
-the file, or in the environment after CRUCIBLE_, are refused.
+The file is TOML with the fields of Settings as keys, tables of servers by their kind, and a table `limits`. Its table
+`evaluate` has options of `crucible-worker evaluate`, which that command reads. In the environment a field is CRUCIBLE_
+and its name, and so is a limit; lists of folders are separated as in PATH, and an empty variable counts as not set. A
+list has the name of its option too, model_root for model_roots. Paths in the file are relative to the file. Unknown
+names in the file, or in the environment after CRUCIBLE_, are refused.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
 
-from crucible_worker.backends.managed.settings import read_managed
-from crucible_worker.backends.openai.servers import read_servers
-from crucible_worker.backends.tinker.services import read_services
+from crucible_worker.backends.builtin import ENDPOINTS
+from crucible_worker.backends.endpoints import read_one_of, read_text
 from crucible_worker.config.settings import LogFormat, Setting, Settings, SettingsError, read_plans
 from crucible_worker.grading.code.images import read_images
 from crucible_worker.grading.fanout.address import read_fanout
@@ -29,7 +28,15 @@ from crucible_worker.util.limits import WorkerLimits
 if TYPE_CHECKING:
     from crucible_bridge.types import ModelPrice
 
-__all__ = ["ENVIRONMENT_PREFIX", "evaluate_table", "load_settings", "read_prices", "read_settings", "set_in"]
+__all__ = [
+    "ENVIRONMENT_PREFIX",
+    "REPEATED",
+    "evaluate_table",
+    "load_settings",
+    "read_prices",
+    "read_settings",
+    "set_in",
+]
 
 # Prices of tokens in settings: "openai:lab/*=prompt:2.5,cached:1.25,output:10", or a table of the file.
 
@@ -150,7 +157,7 @@ def _read_all(
     limits.update(limits_there)
     for name, value in flags.items():
         if name != "limits" and value is not None:
-            origins[name] = f"--{_OPTIONS.get(name, name).replace('_', '-')}"
+            origins[name] = f"--{REPEATED.get(name, name).replace('_', '-')}"
             fields[name] = _read(_FIELDS, name, value, origins[name])
     given: set[str] = set()
     for setting in flags.get("limits") or ():
@@ -162,7 +169,8 @@ def _read_all(
         given.add(name)
         origin = origins[f"limits.{name}"] = f"--limit {name}" if name in _LIMITS else "--limit"
         limits[name] = _read(_LIMITS, name, value, origin)
-    return Settings(**fields, limits=WorkerLimits(**limits)), origins
+    endpoints = tuple(endpoint for kind in ENDPOINTS for endpoint in fields.pop(kind.setting, ()))
+    return Settings(**fields, endpoints=endpoints, limits=WorkerLimits(**limits)), origins
 
 
 def _from_environment(environment: Mapping[str, str], origins: dict[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -174,7 +182,7 @@ def _from_environment(environment: Mapping[str, str], origins: dict[str, str]) -
         name = variable.removeprefix(ENVIRONMENT_PREFIX).lower()
         field = _FIELD_OF.get(name, name)
         if (field not in _FIELDS and field not in _LIMITS) or variable != variable.upper():
-            known = sorted((*_FIELDS, *_OPTIONS.values(), *_LIMITS, "config"))
+            known = sorted((*_FIELDS, *REPEATED.values(), *_LIMITS, "config"))
             raise SettingsError(
                 f"there is no variable {variable}; there are {', '.join(ENVIRONMENT_PREFIX + k.upper() for k in known)}"
             )
@@ -254,7 +262,7 @@ def _from_file(path: Path, named_by: str, origins: dict[str, str]) -> tuple[dict
 def _refuse_twice(field: str, taken: Mapping[str, Any], origin: str) -> None:
     """Refuse a source that uses both names of a list."""
     if field in taken:
-        raise SettingsError(f"{origin}: {_OPTIONS[field]} and {field} are one setting, and both are given")
+        raise SettingsError(f"{origin}: {REPEATED[field]} and {field} are one setting, and both are given")
 
 
 _Reader = Callable[[Any, Path], Any]
@@ -273,14 +281,8 @@ def _read(readers: Mapping[str, _Reader], name: str, value: Any, origin: str, ba
         raise SettingsError(f"{origin} is {typed}, not {error}") from None
 
 
-def _text(value: Any, base: Path) -> str:
-    if not isinstance(value, str) or not value:
-        raise ValueError("a text")
-    return value
-
-
 def _host(value: Any, base: Path) -> str:
-    return _text(value, base).removeprefix("[").removesuffix("]")
+    return read_text(value, base).removeprefix("[").removesuffix("]")
 
 
 def _whole(value: Any, base: Path) -> int:
@@ -328,16 +330,7 @@ def _names(value: Any, base: Path) -> tuple[str, ...]:
     parts = [part for part in value.split(",") if part] if isinstance(value, str) else value
     if not isinstance(parts, list | tuple):
         raise ValueError("a list of names")
-    return tuple(_text(part, base) for part in parts)
-
-
-def _one_of(*choices: str) -> _Reader:
-    def read(value: Any, base: Path) -> str:
-        if value not in choices:
-            raise ValueError(f"one of {', '.join(choices)}")
-        return value
-
-    return read
+    return tuple(read_text(part, base) for part in parts)
 
 
 def _device(value: Any, base: Path) -> str:
@@ -384,30 +377,27 @@ _FIELDS: Mapping[str, _Reader] = {
     "code_sandboxes": _whole,
     "code_images": read_images,
     "fanout": read_fanout,
-    "openai_servers": _endpoints(read_servers),
-    "managed_servers": _endpoints(read_managed),
-    "tinker_services": _endpoints(read_services),
+    **{kind.setting: _endpoints(kind.read) for kind in ENDPOINTS},
     "prices": read_prices,
     "plans": read_plans,
-    "log_format": _one_of(*get_args(LogFormat)),
-    "log_level": _one_of(*LOG_LEVELS),
+    "log_format": read_one_of(*get_args(LogFormat)),
+    "log_level": read_one_of(*LOG_LEVELS),
 }
 
-_OPTIONS: Mapping[str, str] = {
+REPEATED: Mapping[str, str] = {
     "model_roots": "model_root",
     "data_roots": "data_root",
     "inspect_roots": "inspect_root",
     "inspect_packages": "inspect_package",
     "environment_variables": "environment_variable",
     "code_images": "code_image",
-    "openai_servers": "openai_server",
-    "tinker_services": "tinker_service",
+    **{kind.setting: kind.option for kind in ENDPOINTS if kind.option},
     "prices": "price",
     "plans": "plan",
 }
 """Fields with several values, and the names of the options that give one each."""
 
-_FIELD_OF: Mapping[str, str] = {option: field for field, option in _OPTIONS.items()}
+_FIELD_OF: Mapping[str, str] = {option: field for field, option in REPEATED.items()}
 
 _LIMITS: Mapping[str, _Reader] = {
     field.name: _whole if field.type == "int" else _number for field in dataclasses.fields(WorkerLimits)

@@ -10,24 +10,15 @@ from typing import Any
 from crucible_bridge.codec.events import event_to_record
 from crucible_bridge.types import (
     BackendInfo,
-    EmbeddedModel,
     EvaluatorInfo,
     Fleet,
-    HubModel,
     InstalledModel,
-    LocalModel,
     ModelRef,
-    OpenAIModel,
     OrchestratorModel,
-    TinkerModel,
 )
 from crucible_worker.backends.base import Backend
+from crucible_worker.backends.builtin import BUILTIN
 from crucible_worker.backends.installed import InstalledBackends
-from crucible_worker.backends.local import LocalBackend
-from crucible_worker.backends.managed.backend import ManagedBackend
-from crucible_worker.backends.openai.backend import OpenAIBackend
-from crucible_worker.backends.orchestrator import OrchestratorBackend
-from crucible_worker.backends.tinker.backend import TinkerBackend
 from crucible_worker.config import Settings
 from crucible_worker.datasets.loading import BUILTIN_DATASETS
 from crucible_worker.engine.preparation import Sources
@@ -45,7 +36,6 @@ from crucible_worker.grading.fanout.graders import ClusterPlaces, check_installe
 from crucible_worker.grading.pool import MIN_CHILDREN, GradingPool
 from crucible_worker.grading.registry import GradingParts
 from crucible_worker.planning.plans import PatternPlan
-from crucible_worker.util.model_refs import SCHEME
 
 __all__ = ["Build", "CustomFiles", "Parts", "build", "build_with"]
 
@@ -58,8 +48,6 @@ class Parts:
     """All evaluations, with an open journal."""
     backends: Sequence[Backend]
     """Backends; the worker closes them at its end."""
-    backend_infos: Callable[[], Sequence[BackendInfo]]
-    """Descriptions of the backends; one backend may have several names."""
     evaluators: Callable[[], Iterable[EvaluatorInfo]]
     """Returns the evaluators; may take seconds, as those that users have installed are imported."""
     evaluator_kinds: Callable[[], Iterable[str]]
@@ -78,8 +66,14 @@ class Parts:
     """The cluster that grades in the worker's place; None if the worker grades itself."""
     plans: Sequence[PatternPlan] = ()
     """Plans of runs that register none."""
-    fleets: Callable[[], Sequence[Fleet]] = tuple
-    """Returns the present state of the replicas of models that have several."""
+
+    def backend_infos(self) -> Sequence[BackendInfo]:
+        """Descriptions of the backends; one backend may have several names."""
+        return [info for backend in self.backends for info in backend.infos()]
+
+    def fleets(self) -> Sequence[Fleet]:
+        """The present state of the replicas of models that have several."""
+        return [fleet for backend in self.backends for fleet in backend.fleets()]
 
     def _pools(self) -> Iterable[GradingPool | Fanout]:
         """The pools for grading and for templates, which may be the same, and the cluster."""
@@ -125,43 +119,24 @@ async def build(settings: Settings, custom: CustomFiles | None = None, *, feed_a
     Raises:
         FailedPrecondition: the journal cannot be used.
     """
-    local = LocalBackend(settings.model_roots, settings.device, settings.limits, hub_network=settings.hub_network)
-    openai = OpenAIBackend(settings.openai_servers, settings.environment)
-    tinker = TinkerBackend(settings.tinker_services, limits=settings.limits, environment=settings.environment)
-    return await build_with(
-        settings,
-        backends={
-            EmbeddedModel: local,
-            LocalModel: local,
-            HubModel: local,
-            OpenAIModel: openai,
-            TinkerModel: tinker,
-        },
-        infos=lambda: (local.info("embedded"), local.info("local"), openai.info(), tinker.info()),
-        fleets=lambda: (*openai.fleets(), *local.fleets()),
-        custom=custom,
-        feed_all=feed_all,
-    )
+    backends = _built_in(settings, lambda kind: _EVERYWHERE.isdisjoint(kind.opens))
+    return await build_with(settings, backends=backends, custom=custom, feed_all=feed_all)
 
 
 async def build_with(
     settings: Settings,
     *,
     backends: Mapping[type[ModelRef], Backend],
-    infos: Callable[[], Sequence[BackendInfo]],
-    fleets: Callable[[], Sequence[Fleet]] = tuple,
     custom: CustomFiles | None = None,
     feed_all: bool = True,
 ) -> Parts:
-    """Build the parts of a worker with the given backends, and open the journal.
+    """Build the parts of a worker with the given backends, and those that every worker has, and open the journal.
 
     Raises:
         FailedPrecondition: the journal cannot be used.
     """
-    # It only refuses: its error names the call that reaches the orchestrator's model.
-    managed = ManagedBackend(settings.managed_servers, settings.model_roots, settings.state_dir / "managed")
-    orchestrator, installed = OrchestratorBackend(), InstalledBackends({SCHEME: managed})
-    backends = {**backends, OrchestratorModel: orchestrator, InstalledModel: installed}
+    orchestrators = _built_in(settings, lambda kind: OrchestratorModel in kind.opens)
+    backends = {**backends, **orchestrators, InstalledModel: InstalledBackends(settings)}
     # Its children are forked when it starts.
     fanout = _fanout(settings)
     grading = None if settings.grading_processes == 0 else fanout or GradingPool(settings.grading_processes)
@@ -200,7 +175,6 @@ async def build_with(
     return Parts(
         evaluations=evaluations,
         backends=tuple(dict.fromkeys(backends.values())),
-        backend_infos=lambda: (*infos(), orchestrator.info(), *installed.infos()),
         evaluators=lambda: registry.infos(parts),
         evaluator_kinds=registry.kinds,
         datasets=tuple(BUILTIN_DATASETS),
@@ -210,8 +184,17 @@ async def build_with(
         code=code,
         fanout=fanout,
         plans=tuple(plan.load() for plan in settings.plans),
-        fleets=fleets,
     )
+
+
+_EVERYWHERE = frozenset((OrchestratorModel, InstalledModel))
+"""Forms of references that every worker knows, whatever backends it is built with."""
+
+
+def _built_in(settings: Settings, wanted: Callable[[type[Backend]], bool]) -> Mapping[type[ModelRef], Backend]:
+    """Some of the backends in the box, by the forms of references that they open."""
+    made = [kind.create(settings) for kind in (entry.load() for entry in BUILTIN) if wanted(kind)]
+    return {form: backend for backend in made for form in backend.opens}
 
 
 def _fanout(settings: Settings) -> Fanout | None:

@@ -20,7 +20,6 @@ import structlog
 
 from crucible_bridge.errors import BridgeError
 from crucible_worker.backends.endpoints import withdraw
-from crucible_worker.backends.tinker.services import KEY_VARIABLE
 from crucible_worker.config import Settings
 from crucible_worker.server.credentials import StartError
 from crucible_worker.server.endpoint import Endpoint
@@ -210,7 +209,7 @@ def serve(
     guard.install()
     tune_malloc()
     # Children inherit the environment.
-    settings = dataclasses.replace(settings, environment=withdraw(_key_variables(settings)))
+    settings = dataclasses.replace(settings, environment=withdraw(settings.key_variables))
     sys.setswitchinterval(SWITCH_SECONDS)
     # It distinguishes log lines of several workers on one journal, at the same time or one after the other.
     facts: dict[str, Any] = {"pid": os.getpid()}
@@ -237,12 +236,6 @@ def serve(
         return asyncio.run(_serve(settings, guard, build_identified, endpoint, ready_text))
     finally:
         log_writer.close(LOG_CLOSE_SECONDS)
-
-
-def _key_variables(settings: Settings) -> set[str]:
-    """Environment variables with keys."""
-    asked = (*settings.openai_servers, *settings.tinker_services)
-    return {KEY_VARIABLE, *(endpoint.key_env for endpoint in asked if endpoint.key_env is not None)}
 
 
 async def _serve(

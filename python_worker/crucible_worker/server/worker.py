@@ -35,6 +35,7 @@ from crucible_bridge.v1 import (
     rendering_pb2,
     worker_pb2,
 )
+from crucible_worker.backends.builtin import BUILTIN
 from crucible_worker.config import Settings
 from crucible_worker.grading import base, choice, format, patterns, pool
 from crucible_worker.grading.fanout.fanout import Fanout
@@ -70,7 +71,8 @@ __all__ = ["EVALUATION", "EXPERIMENTS", "GRADING", "METRICS", "MODELS", "RENDERI
 
 # The constant part of a worker's description: collected once, as it reads the disk.
 
-_LIBRARIES = ("grpcio", "protobuf", "numpy", "sympy", "torch", "transformers", "aiohttp", "tinker")
+_LIBRARIES = ("grpcio", "protobuf", "numpy", "sympy")
+"""Besides those of the backends."""
 
 
 def describe(info: WorkerInfo, parts: Parts, settings: Settings) -> WorkerInfo:
@@ -141,7 +143,7 @@ def fixed_limits() -> Mapping[str, float]:
 def _versions() -> Mapping[str, str]:
     """Versions of Python and of important libraries, if they are installed; none of them is imported."""
     found = {"python": platform.python_version()}
-    for name in _LIBRARIES:
+    for name in (*_LIBRARIES, *(library for entry in BUILTIN for library in entry.load().libraries)):
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
@@ -365,7 +367,7 @@ class Worker:
             token=credentials.tokens is not None,
             model_roots=list(map(str, settings.model_roots)),
             data_roots=list(map(str, settings.data_roots)),
-            servers=[each.name for each in (*settings.openai_servers, *settings.managed_servers)],
+            servers=[endpoint.name for endpoint in settings.endpoints],
         )
 
     def _register(self, server: grpc.aio.Server, parts: Parts) -> None:

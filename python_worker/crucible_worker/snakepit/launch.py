@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-from crucible_worker.config import ENVIRONMENT_PREFIX, Settings, SettingsError, load_settings
+from crucible_worker.config import ENVIRONMENT_PREFIX, REPEATED, Settings, SettingsError, load_settings
 
 __all__ = ["LaunchError", "own_session", "read_launch"]
 
@@ -47,16 +47,7 @@ _TEXTS = {
 _FLAGS = ("--hub-network", "--share-work")
 _REPEATED = {
     "--log-to": "log_to",
-    "--model-root": "model_roots",
-    "--data-root": "data_roots",
-    "--inspect-root": "inspect_roots",
-    "--inspect-package": "inspect_packages",
-    "--environment-variable": "environment_variables",
-    "--code-image": "code_images",
-    "--openai-server": "openai_servers",
-    "--tinker-service": "tinker_services",
-    "--price": "prices",
-    "--plan": "plans",
+    **{f"--{option.replace('_', '-')}": field for field, option in REPEATED.items()},
     "--limit": "limits",
 }
 

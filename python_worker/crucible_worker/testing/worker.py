@@ -100,6 +100,6 @@ def scripted_build(models: Mapping[str, Model]) -> Build:
     backend = ScriptedBackend(models)
 
     async def build(settings: Settings) -> Parts:
-        return await build_with(settings, backends={EmbeddedModel: backend}, infos=lambda: (backend.info(),))
+        return await build_with(settings, backends={EmbeddedModel: backend})
 
     return build

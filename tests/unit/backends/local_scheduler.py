@@ -5,9 +5,9 @@ import itertools
 import numpy as np
 import torch
 
-from crucible_worker.backends.local.arrays import tokens_to_bytes
+from crucible_worker.backends.local.host.engine import Scheduler
 from crucible_worker.backends.local.host.loading import load
-from crucible_worker.backends.local.host.scheduler import Scheduler
+from crucible_worker.backends.local.protocol import tokens_to_bytes
 
 
 class Run:

@@ -5,7 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from crucible_worker.backends.local.arrays import floats_from_bytes, floats_to_bytes, tokens_from_bytes, tokens_to_bytes
+from crucible_worker.backends.local.protocol import (
+    floats_from_bytes,
+    floats_to_bytes,
+    tokens_from_bytes,
+    tokens_to_bytes,
+)
 
 
 @given(hnp.arrays(np.float64, st.integers(0, 50)))

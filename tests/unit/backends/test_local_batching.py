@@ -5,7 +5,7 @@ import random
 import numpy as np
 import pytest
 
-from crucible_worker.backends.local.arrays import floats_from_bytes
+from crucible_worker.backends.local.protocol import floats_from_bytes
 from crucible_worker.embedded import registry
 from crucible_worker.embedded.arithmetic import held_out
 from tests import needs
@@ -14,7 +14,7 @@ from tests.unit.backends.conftest import ARCHITECTURES
 torch = pytest.importorskip("torch", reason=needs.MISSING["torch"])
 needs.modules("transformers")
 
-from crucible_worker.backends.local.host import scheduler as scheduling  # noqa: E402 (needs torch)
+from crucible_worker.backends.local.host import engine  # noqa: E402 (needs torch)
 from crucible_worker.backends.local.host.scoring import POSITIONS_AT_ONCE, sequences  # noqa: E402
 from tests.tables import rows  # noqa: E402
 from tests.unit.backends.local_scheduler import Run  # noqa: E402
@@ -190,9 +190,9 @@ def test_aborted_requests_leave_the_batch(make_model):
 
 def test_more_rows_than_fit_wait_for_their_turn(monkeypatch):
     """A batch keeps to its bounds of rows and tokens, and everybody is served in the end."""
-    monkeypatch.setattr(scheduling, "MAX_ROWS", 3)
-    monkeypatch.setattr(scheduling, "MAX_BATCH_TOKENS", 40)
-    monkeypatch.setattr(scheduling, "MAX_PREFILL_TOKENS", 12)
+    monkeypatch.setattr(engine, "MAX_ROWS", 3)
+    monkeypatch.setattr(engine, "MAX_BATCH_TOKENS", 40)
+    monkeypatch.setattr(engine, "MAX_PREFILL_TOKENS", 12)
     run = Run.of_files(registry.path("arithmetic@600"))
     widths = []
     forward = run.scheduler.loaded.model.forward

@@ -12,8 +12,8 @@ from hypothesis.extra import numpy as hnp
 
 from crucible_bridge.errors import BackendError
 from crucible_worker.backends.distributions import NO_TOKEN, columns_of, ordered
-from crucible_worker.backends.local.arrays import floats_from_bytes, tokens_from_bytes, tokens_to_bytes
 from crucible_worker.backends.local.numpy_host.engine import likeliest as likeliest_of_numpy
+from crucible_worker.backends.local.protocol import floats_from_bytes, tokens_from_bytes, tokens_to_bytes
 from tests import needs
 from tests.unit.backends.conftest import ARCHITECTURES
 

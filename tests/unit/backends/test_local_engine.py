@@ -13,9 +13,9 @@ from tests import needs
 torch = pytest.importorskip("torch", reason=needs.MISSING["torch"])
 needs.modules("transformers")
 
-from crucible_worker.backends.local.arrays import tokens_to_bytes  # noqa: E402 (needs torch)
 from crucible_worker.backends.local.host import engine as engines  # noqa: E402
 from crucible_worker.backends.local.host.loading import load  # noqa: E402
+from crucible_worker.backends.local.protocol import tokens_to_bytes  # noqa: E402 (needs torch)
 from tests.tables import rows  # noqa: E402
 
 

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from crucible_worker.backends.local.arrays import floats_from_bytes, tokens_from_bytes
+from crucible_worker.backends.local.protocol import floats_from_bytes, tokens_from_bytes
 from crucible_worker.embedded import registry
 from tests import needs
 from tests.unit.backends.conftest import ARCHITECTURES

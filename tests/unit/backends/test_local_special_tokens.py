@@ -10,7 +10,7 @@ import pytest
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import ChatMessage, ImageChunk, ReasoningPart, ToolCall
-from crucible_worker.backends.local.arrays import tokens_from_bytes
+from crucible_worker.backends.local.protocol import tokens_from_bytes
 from crucible_worker.backends.local.tokenizer import to_plain
 from tests import needs
 from tests.tables import rows

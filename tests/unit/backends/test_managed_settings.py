@@ -24,7 +24,7 @@ def from_file(tmp_path: Path, text: str) -> tuple[ManagedServer, ...]:
     """The servers of a settings file."""
     config = tmp_path / "worker.toml"
     config.write_text(f'[managed_servers.s]\nprogram = "vllm"\n{text}')
-    return load_settings({}, {}, config).managed_servers
+    return load_settings({}, {}, config).endpoints_of(ManagedServer)
 
 
 def test_the_file_says_everything(tmp_path: Path):

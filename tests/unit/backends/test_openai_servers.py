@@ -25,7 +25,7 @@ def from_file(tmp_path: Path, text: str) -> tuple[OpenAIServer, ...]:
     """The servers of a settings file."""
     config = tmp_path / "worker.toml"
     config.write_text(text)
-    return load_settings({}, {}, config).openai_servers
+    return load_settings({}, {}, config).endpoints_of(OpenAIServer)
 
 
 def test_the_file_says_everything(tmp_path: Path, secret: Path):
@@ -74,8 +74,12 @@ def test_how_text_is_asked_has_one_setting(tmp_path: Path, line: str, renderer: 
 
 def test_flags_and_variables_name_servers_without_keys():
     """NAME=URL, several by several flags or separated by blanks in the variable."""
-    flags = load_settings({"openai_servers": ["a=http://localhost:1/v1", "b=https://h/v1"]}, {}).openai_servers
-    variable = load_settings({}, {"CRUCIBLE_OPENAI_SERVER": "a=http://localhost:1/v1  b=https://h/v1"}).openai_servers
+    flags = load_settings({"openai_servers": ["a=http://localhost:1/v1", "b=https://h/v1"]}, {}).endpoints_of(
+        OpenAIServer
+    )
+    variable = load_settings({}, {"CRUCIBLE_OPENAI_SERVER": "a=http://localhost:1/v1  b=https://h/v1"}).endpoints_of(
+        OpenAIServer
+    )
     assert flags == variable
     assert [(server.name, server.base_url) for server in flags] == [
         ("a", "http://localhost:1/v1"),
@@ -89,9 +93,9 @@ def test_a_server_may_be_several_replicas(tmp_path: Path):
     (server,) = from_file(tmp_path, f"[openai_servers.a]\nbase_urls = {list(urls)}\nmax_connections = 8\n")
     assert server == OpenAIServer(name="a", base_urls=urls, max_connections=8)
     assert (server.is_fleet, server.urls) == (True, urls)
-    (flag,) = load_settings({"openai_servers": [f"a={','.join(urls)}"]}, {}).openai_servers
+    (flag,) = load_settings({"openai_servers": [f"a={','.join(urls)}"]}, {}).endpoints_of(OpenAIServer)
     assert flag == OpenAIServer(name="a", base_urls=urls)
-    (single,) = load_settings({"openai_servers": ["a=http://127.0.0.1/of,two/v1"]}, {}).openai_servers
+    (single,) = load_settings({"openai_servers": ["a=http://127.0.0.1/of,two/v1"]}, {}).endpoints_of(OpenAIServer)
     assert (single.is_fleet, single.urls) == (False, ("http://127.0.0.1/of,two/v1",))
 
 

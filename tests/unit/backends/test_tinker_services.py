@@ -26,7 +26,7 @@ def from_file(tmp_path: Path, text: str) -> tuple[TinkerService, ...]:
     """The services of a settings file."""
     config = tmp_path / "worker.toml"
     config.write_text(text)
-    return load_settings({}, {}, config).tinker_services
+    return load_settings({}, {}, config).endpoints_of(TinkerService)
 
 
 def test_the_file_says_everything(tmp_path: Path, secret: Path):
@@ -51,8 +51,10 @@ def test_a_table_with_a_key_alone_is_production(tmp_path: Path):
 def test_flags_and_variables_name_services_with_the_key_of_the_environment(monkeypatch: pytest.MonkeyPatch):
     """NAME=URL, several by several flags or separated by blanks in the variable; TINKER_API_KEY is their key."""
     monkeypatch.setenv("TINKER_API_KEY", KEY)
-    flags = load_settings({"tinker_services": ["a=http://localhost:1", "b=https://h"]}, {}).tinker_services
-    variable = load_settings({}, {"CRUCIBLE_TINKER_SERVICE": "a=http://localhost:1  b=https://h"}).tinker_services
+    flags = load_settings({"tinker_services": ["a=http://localhost:1", "b=https://h"]}, {}).endpoints_of(TinkerService)
+    variable = load_settings({}, {"CRUCIBLE_TINKER_SERVICE": "a=http://localhost:1  b=https://h"}).endpoints_of(
+        TinkerService
+    )
     assert flags == variable
     assert [(service.name, service.base_url, service.key()) for service in flags] == [
         ("a", "http://localhost:1", KEY),

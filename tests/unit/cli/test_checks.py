@@ -26,7 +26,7 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def _checks(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> dict[str, DoctorCheck]:
-    monkeypatch.setattr(checks, "_torch_device", lambda: "CPU")
+    monkeypatch.setattr("crucible_worker.backends.local.backend._torch_device", lambda: "CPU")
     # A second of each test's time; it has tests of its own.
     monkeypatch.setattr(checks, "_grading", lambda settings: "as it should be")
     return {check.name: check for check in run_checks(settings)}

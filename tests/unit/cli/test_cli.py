@@ -173,7 +173,7 @@ def test_settings_that_are_refused_are_a_usage_error(tmp_path: Path):
 
 def test_doctor_prints_one_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """With --json a machine can read every check."""
-    monkeypatch.setattr("crucible_worker.cli.checks._torch_device", lambda: "CPU")
+    monkeypatch.setattr("crucible_worker.backends.local.backend._torch_device", lambda: "CPU")
 
     result = _run("doctor", "--json", "--port", "0", "--state-dir", str(tmp_path))
 
@@ -184,7 +184,7 @@ def test_doctor_prints_one_object(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_doctor_fails_where_a_worker_could_not_serve(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A state directory that is a file is said to be FAILED, and the exit code says so too."""
-    monkeypatch.setattr("crucible_worker.cli.checks._torch_device", lambda: "CPU")
+    monkeypatch.setattr("crucible_worker.backends.local.backend._torch_device", lambda: "CPU")
     (tmp_path / "state").write_text("")
 
     result = _run("doctor", "--port", "0", "--state-dir", str(tmp_path / "state"))
@@ -195,7 +195,7 @@ def test_doctor_fails_where_a_worker_could_not_serve(tmp_path: Path, monkeypatch
 
 def test_doctor_succeeds_beside_a_healthy_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A worker at the address is no fault of the machine."""
-    monkeypatch.setattr("crucible_worker.cli.checks._torch_device", lambda: "CPU")
+    monkeypatch.setattr("crucible_worker.backends.local.backend._torch_device", lambda: "CPU")
 
     monkeypatch.setattr("crucible_worker.cli.checks.probe", lambda *_, **__: ProbeReply(ready=True))
     with socket.create_server(("127.0.0.1", 0)) as taken:
@@ -208,7 +208,7 @@ def test_doctor_succeeds_beside_a_healthy_worker(tmp_path: Path, monkeypatch: py
 
 def test_doctor_fails_where_something_else_listens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A listener that is no worker keeps one from serving there."""
-    monkeypatch.setattr("crucible_worker.cli.checks._torch_device", lambda: "CPU")
+    monkeypatch.setattr("crucible_worker.backends.local.backend._torch_device", lambda: "CPU")
     monkeypatch.setattr("crucible_worker.cli.checks.HEALTH_SECONDS", 0.1)
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
@@ -316,13 +316,15 @@ def test_every_option_of_serve_is_a_variable_and_a_key(source: str, tmp_path: Pa
         "inspect_package": "inspect_packages",
         "environment_variable": "environment_variables",
         "code_image": "code_images",
-        "openai_server": "openai_servers",
-        "tinker_service": "tinker_services",
         "price": "prices",
         "plan": "plans",
     }
-    assert {option: getattr(settings, fields.get(option, option)) for option in values} == {
-        option: value for option, (_, value) in values.items()
-    }
+    servers = {"openai_server": OpenAIServer, "tinker_service": TinkerService}
+    assert {
+        option: settings.endpoints_of(servers[option])
+        if option in servers
+        else getattr(settings, fields.get(option, option))
+        for option in values
+    } == {option: value for option, (_, value) in values.items()}
     assert settings.limits.max_streams == 9
     assert set(values) == _options()

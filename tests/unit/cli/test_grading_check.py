@@ -6,7 +6,6 @@ import pytest
 
 from crucible_bridge.errors import Unavailable
 from crucible_bridge.types import Grade, Verdict
-from crucible_worker.cli import checks
 from crucible_worker.cli.checks import DoctorCheck, run_checks
 from crucible_worker.config import Settings
 from crucible_worker.grading.math.grader import MathGrader
@@ -14,7 +13,7 @@ from crucible_worker.grading.pool import GradingPool
 
 
 def _found(folder: Path, monkeypatch: pytest.MonkeyPatch, processes: int) -> DoctorCheck:
-    monkeypatch.setattr(checks, "_torch_device", lambda: "CPU")
+    monkeypatch.setattr("crucible_worker.backends.local.backend._torch_device", lambda: "CPU")
     settings = Settings(port=0, state_dir=folder, grading_processes=processes)
     return next(check for check in run_checks(settings) if check.name == "grading")
 

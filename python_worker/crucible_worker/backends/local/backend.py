@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import ctypes
-import functools
 import importlib.util
 import os
 import re
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import BackendInfo, EmbeddedModel, Fleet, HubModel, LocalModel, ModelRef
-from crucible_worker.backends.base import Backend, Tokenizer
+from crucible_worker.backends.base import Backend, BackendCheck, Tokenizer
+from crucible_worker.backends.endpoints import BackendSettings
 from crucible_worker.backends.local.checkpoint import Checkpoint, Fingerprints, key_of_files
-from crucible_worker.backends.local.hub.models import AT_ONCE, COMMIT, HubCache, fetch
+from crucible_worker.backends.local.hub_cache import AT_ONCE, COMMIT, HubCache, fetch
 from crucible_worker.backends.local.model import HostedModel, HostedModels, ReplicatedModels, replica_names
 from crucible_worker.backends.local.paths import check_adapter, check_files, check_tokenizer_files, resolve
 from crucible_worker.backends.local.process import HostProcess
@@ -66,8 +68,6 @@ def _absent() -> str:
 
 Kind = Literal["local", "embedded"]
 
-_NEEDED = ("torch", "transformers")
-_NEEDED_BY_ADAPTERS = ("peft",)
 _HOST = "crucible_worker.backends.local.host"
 _NUMPY_HOST = "crucible_worker.backends.local.numpy_host"
 _ONE_THREAD = {"OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
@@ -93,6 +93,10 @@ class LocalBackend(Backend):
         hub_network: whether models may be fetched from the Hugging Face hub; otherwise only its cache is used.
     """
 
+    opens = (EmbeddedModel, LocalModel, HubModel)
+    extras = (("local", "evaluate local models"), ("lora", "put LoRA adapters on local models"))
+    libraries = ("torch", "transformers")
+
     def __init__(
         self,
         model_roots: Sequence[Path] = (),
@@ -117,13 +121,30 @@ class LocalBackend(Backend):
         self._asks_hub = hub_network and not any(os.environ.get(name, "").upper() in _TRUE for name in _OFFLINE)
         self._fetches = asyncio.Semaphore(AT_ONCE)
 
+    @classmethod
+    def checks(cls) -> Sequence[BackendCheck]:
+        """The embedded models, and where torch computes."""
+        return (
+            BackendCheck(name="embedded models", purpose="try everything with no other model", look=_embedded),
+            BackendCheck(name="device", purpose="compute where local models run", look=_torch_device),
+        )
+
+    @classmethod
+    def create(cls, settings: BackendSettings) -> Self:
+        """Make it with the model roots, the device and the limits."""
+        return cls(settings.model_roots, settings.device, settings.limits, hub_network=settings.hub_network)
+
     def info(self, kind: Kind = "local") -> BackendInfo:
         """Description of this backend for local models or for embedded ones. Imports nothing."""
         if kind == "embedded":
-            unavailable = "" if self._by_numpy else _missing(_NEEDED, "local")
+            unavailable = "" if self._by_numpy else self.missing()
             return BackendInfo(name="embedded", models=registry.names(), unavailable=unavailable)
         no_root = "" if self._roots else "no model root; start the worker with --model-root"
-        return BackendInfo(name="local", unavailable=_missing(_NEEDED, "local") or no_root)
+        return BackendInfo(name="local", unavailable=self.missing() or no_root)
+
+    def infos(self) -> tuple[BackendInfo, ...]:
+        """Both."""
+        return self.info("embedded"), self.info("local")
 
     def fleets(self) -> tuple[Fleet, ...]:
         """The devices of models that are on several, as far as such models have been used."""
@@ -168,7 +189,7 @@ class LocalBackend(Backend):
         """
         if isinstance(model, EmbeddedModel) and self._by_numpy:
             return await super().open_tokenizer(model)
-        _refuse_missing()
+        self.refuse_missing()
         match model:
             case LocalModel(path):
                 directory, roots = resolve(self._roots, path), self._roots
@@ -205,7 +226,7 @@ class LocalBackend(Backend):
         """The commit of a model of the hub, which is in the cache then; None if the hub need not be queried."""
         if not isinstance(model, HubModel) or not self._asks_hub or self._is_pinned_here(model):
             return None
-        _refuse_missing()
+        self.refuse_missing()
         async with self._fetches:
             return await fetch(model)
 
@@ -215,7 +236,7 @@ class LocalBackend(Backend):
 
     def _find(self, model: ModelRef, commit: str | None = None) -> Checkpoint:
         if not (isinstance(model, EmbeddedModel) and self._by_numpy):
-            _refuse_missing()
+            self.refuse_missing()
         for device in (getattr(model, "device", None) or self._device).split(","):
             refuse_absent_cuda(device)
         match model:
@@ -234,19 +255,39 @@ class LocalBackend(Backend):
         check_files(directory, roots)
         adapter = None
         if model.adapter_path is not None:
-            if missing := _missing(_NEEDED_BY_ADAPTERS, "lora"):
-                raise FailedPrecondition(missing, reason=Reason.EXTRA_NOT_INSTALLED)
+            if importlib.util.find_spec("peft") is None:
+                message = "peft not installed: install crucible-bridge[lora]"
+                raise FailedPrecondition(message, reason=Reason.EXTRA_NOT_INSTALLED)
             adapter = resolve(self._roots, model.adapter_path, "model.adapter_path")
             check_adapter(adapter, self._roots)
         return Checkpoint(directory=directory, adapter=adapter, dtype=model.dtype, device=model.device)
 
 
-def _refuse_missing() -> None:
-    if missing := _missing(_NEEDED, "local"):
-        raise FailedPrecondition(missing, reason=Reason.EXTRA_NOT_INSTALLED)
+TORCH_SECONDS = 60.0
+"""Time limit for importing torch and looking for a GPU, in a separate process."""
 
 
-@functools.cache
-def _missing(needed: tuple[str, ...], extra: str) -> str:
-    absent = [name for name in needed if importlib.util.find_spec(name) is None]
-    return f"{' and '.join(absent)} not installed: install crucible-bridge[{extra}]" if absent else ""
+def _embedded() -> str:
+    if not registry.names():
+        raise FailedPrecondition("no checkpoint came with this installation")
+    return ", ".join(registry.names())
+
+
+def _torch_device() -> str:
+    """Run a separate process: torch takes seconds and hundreds of megabytes."""
+    if importlib.util.find_spec("torch") is None:
+        raise FailedPrecondition("not installed: pip install 'crucible-bridge[local]'")
+    program = (
+        "import torch; "
+        "print(f'CUDA, {torch.cuda.get_device_name()}' if torch.cuda.is_available() "
+        "else f'CPU, {torch.get_num_threads()} threads')"
+    )
+    try:
+        asked = subprocess.run(
+            [sys.executable, "-c", program], capture_output=True, text=True, timeout=TORCH_SECONDS, check=True
+        )
+    except subprocess.TimeoutExpired:
+        raise FailedPrecondition(f"torch did not answer within {TORCH_SECONDS:g} s") from None
+    except subprocess.CalledProcessError as error:
+        raise FailedPrecondition(f"torch cannot be imported: {error.stderr.strip().splitlines()[-1:]}") from None
+    return asked.stdout.strip()

@@ -23,9 +23,9 @@ from crucible_bridge.types import Conversation, Datum, ModelInput, Replica, Samp
 from crucible_worker.backends.balancer import Balancer, NoReplicaLeft
 from crucible_worker.backends.base import Capability, Model, check_sampling, too_long
 from crucible_worker.backends.distributions import NO_TOKEN, Measured, Wanted
-from crucible_worker.backends.local.arrays import floats_from_bytes, tokens_from_bytes, tokens_to_bytes
 from crucible_worker.backends.local.checkpoint import Checkpoint, CheckpointIdentity, Fingerprints, changed
 from crucible_worker.backends.local.process import HostProcess
+from crucible_worker.backends.local.protocol import floats_from_bytes, tokens_from_bytes, tokens_to_bytes
 from crucible_worker.backends.local.tokenizer import HostedTokenizer
 from crucible_worker.util.fingerprints import is_full
 

@@ -1,4 +1,4 @@
-"""What a worker and its hosts exchange: limits that the host enforces, and replies."""
+"""What a worker and its hosts exchange: arrays, limits that the host enforces, and replies."""
 
 from __future__ import annotations
 
@@ -8,11 +8,47 @@ import socket
 import threading
 from typing import Any
 
+import numpy as np
+
 from crucible_bridge.errors import BridgeError
 from crucible_worker.children.messages import error_to_map, pack
 from crucible_worker.util.limits import WorkerLimits
 
-__all__ = ["HostBounds", "Replies"]
+__all__ = [
+    "TOKEN_BYTES",
+    "HostBounds",
+    "Replies",
+    "floats_from_bytes",
+    "floats_to_bytes",
+    "tokens_from_bytes",
+    "tokens_to_bytes",
+]
+
+# Token ids and log-probabilities are bytes of little-endian int64 and float64.
+
+TOKEN_BYTES = 8
+"""Bytes of a token id."""
+
+
+def tokens_to_bytes(tokens: np.ndarray) -> bytes:
+    """Token ids of any integer type, as bytes."""
+    return tokens.astype("<i8", copy=False).tobytes()
+
+
+def tokens_from_bytes(data: bytes) -> np.ndarray:
+    """Token ids, shape (n,), int64, read-only."""
+    return np.frombuffer(data, "<i8")
+
+
+def floats_to_bytes(values: np.ndarray) -> bytes:
+    """Floats of any precision, as bytes of float64."""
+    return values.astype("<f8", copy=False).tobytes()
+
+
+def floats_from_bytes(data: bytes) -> np.ndarray:
+    """Floats, shape (n,), float64, read-only."""
+    return np.frombuffer(data, "<f8")
+
 
 # Replies of a host to its worker.
 

@@ -23,8 +23,8 @@ from crucible_bridge.types import (
     UnparsedToolCall,
 )
 from crucible_worker.backends.base import Rendered, Tokenizer
-from crucible_worker.backends.local.arrays import tokens_from_bytes, tokens_to_bytes
 from crucible_worker.backends.local.process import HostProcess
+from crucible_worker.backends.local.protocol import tokens_from_bytes, tokens_to_bytes
 
 __all__ = ["HostedTokenizer", "LoneTokenizers", "from_plain", "to_plain"]
 

@@ -6,18 +6,20 @@ import asyncio
 import importlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
-from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound
+from crucible_bridge.errors import InvalidField, NotFound
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import BackendInfo, InstalledModel
 from crucible_worker.backends.base import Backend
+from crucible_worker.backends.endpoints import BackendSettings
 from crucible_worker.backends.local.checkpoint import Checkpoint, Fingerprints
 from crucible_worker.backends.local.paths import check_adapter, check_files, resolve
 from crucible_worker.backends.managed.arbitration import Claims
 from crucible_worker.backends.managed.settings import ManagedServer, servers
 from crucible_worker.backends.managed.target import identify
-from crucible_worker.backends.openai.connection import closed, missing
+from crucible_worker.backends.openai.backend import OpenAIBackend
+from crucible_worker.backends.openai.connection import closed
 from crucible_worker.util.model_refs import SCHEME, ManagedRef, read_managed_ref
 
 if TYPE_CHECKING:
@@ -46,10 +48,15 @@ class ManagedBackend(Backend[InstalledModel]):
         self._claims = Claims()
         self._closed = False
 
+    @classmethod
+    def create(cls, settings: BackendSettings) -> Self:
+        """Make it with the servers and the model roots; logs are below the state directory."""
+        return cls(settings.endpoints_of(ManagedServer), settings.model_roots, settings.state_dir / "managed")
+
     def info(self) -> BackendInfo:
         """Whether it can be used. Imports nothing."""
         no_root = "" if self._roots else "no model root; start the worker with --model-root"
-        return BackendInfo(name=SCHEME, unavailable=missing() or no_root)
+        return BackendInfo(name=SCHEME, unavailable=OpenAIBackend.missing() or no_root)
 
     async def check(self, model: InstalledModel) -> None:
         """Refuse a model that does not exist or is not safe to load; reads no weights."""
@@ -96,8 +103,7 @@ class ManagedBackend(Backend[InstalledModel]):
                 reason=Reason.UNKNOWN_SERVER,
                 field="model",
             )
-        if absent := missing():
-            raise FailedPrecondition(absent, reason=Reason.EXTRA_NOT_INSTALLED)
+        OpenAIBackend.refuse_missing()
         if not reference.path:
             raise InvalidField("model", f"names no checkpoint: write managed:{reference.server}/PATH")
         if server.devices and (unknown := [one for one in reference.devices if one not in server.devices]):

@@ -29,9 +29,9 @@ from crucible_worker.backends.managed.arbitration import Claims, InUse, ServerLo
 from crucible_worker.backends.managed.replica import PROGRAMS, SERVED_NAME, NoReply, NotLoaded, Replica, refuse_report
 from crucible_worker.backends.managed.settings import PLACEHOLDERS, ManagedServer
 from crucible_worker.backends.managed.target import Target, identify
+from crucible_worker.backends.openai.backend import RemoteModel
 from crucible_worker.backends.openai.connection import ServerConnection, closed
 from crucible_worker.backends.openai.fleet import Fleet
-from crucible_worker.backends.openai.model import RemoteModel
 from crucible_worker.backends.openai.scoring import (
     LogprobsOfProbe,
     measure,

@@ -15,18 +15,26 @@ import re
 import types
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 
-from crucible_worker.backends.endpoints import Kind, check_name, read_endpoints, read_flag, read_number, read_whole
+from crucible_worker.backends.endpoints import (
+    EndpointSettings,
+    Kind,
+    check_name,
+    read_flag,
+    read_number,
+    read_one_of,
+    read_whole,
+)
 from crucible_worker.backends.openai.servers import MAX_STALL_SECONDS, Renderer
 from crucible_worker.util.gpus import check_devices
 
 __all__ = [
+    "KIND",
     "MAX_START_SECONDS",
     "PLACEHOLDERS",
     "ManagedServer",
     "ProgramName",
-    "read_managed",
     "servers",
 ]
 
@@ -44,11 +52,9 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ManagedServer:
+class ManagedServer(EndpointSettings):
     """A server that the worker starts, one process for each device."""
 
-    name: str
-    """Its name in requests: letters, digits, ".", "_" and "-"."""
     program: ProgramName
     """What is started: it determines how weights are loaded, and what the server reports of them."""
     devices: tuple[str, ...] = ()
@@ -74,12 +80,8 @@ class ManagedServer:
     """Likewise."""
 
     def check(self) -> None:
-        """Refuse settings that cannot work.
-
-        Raises:
-            ValueError: the first fault.
-        """
-        where = _KIND.where(self.name)
+        """Refuse settings that cannot work."""
+        where = KIND.where(self.name)
         check_name(self.name, where)
         check_devices(self.devices, f"{where}: devices")
         for option in ("command", "arguments", "adapter_arguments"):
@@ -99,17 +101,6 @@ class ManagedServer:
             raise ValueError(f"{where}: max_connections is {self.max_connections}, must be at least 1")
 
 
-def read_managed(value: Any, base: Path) -> tuple[ManagedServer, ...]:
-    """Read servers from a TOML table of tables.
-
-    Raises:
-        ValueError: the fault.
-    """
-    if not isinstance(value, Mapping):
-        raise ValueError("managed_servers is a table of servers by name, in the file of --config")
-    return read_endpoints(_KIND, value, base)
-
-
 def servers(configured: tuple[ManagedServer, ...]) -> dict[str, ManagedServer]:
     """The servers by name: each program's default, unless a configured server has its name."""
     defaults = {name: ManagedServer(name=name, program=name) for name in get_args(ProgramName)}
@@ -121,12 +112,6 @@ def _check_braces(text: str, where: str) -> None:
         if name not in PLACEHOLDERS and name.isidentifier():
             known = ", ".join(f"{{{one}}}" for one in PLACEHOLDERS)
             raise ValueError(f"{where} has {{{name}}}; there are {known}")
-
-
-def _program(value: Any, base: Path) -> ProgramName:
-    if value not in get_args(ProgramName):
-        raise ValueError(f"one of {', '.join(get_args(ProgramName))}")
-    return cast("ProgramName", value)
 
 
 def _texts(value: Any, base: Path) -> tuple[str, ...]:
@@ -148,27 +133,20 @@ def _variables(value: Any, base: Path) -> Mapping[str, str]:
     return types.MappingProxyType(dict(value))
 
 
-def _renderer(value: Any, base: Path) -> Renderer:
-    if value not in get_args(Renderer):
-        raise ValueError(f"one of {', '.join(get_args(Renderer))}")
-    return cast("Renderer", value)
-
-
-_KIND = Kind(
+KIND = Kind(
     setting="managed_servers",
     noun="managed server",
-    article="a",
     make=ManagedServer,
     required="program",
     readers={
-        "program": _program,
+        "program": read_one_of(*get_args(ProgramName)),
         "devices": _devices,
         "command": _texts,
         "arguments": _texts,
         "adapter_arguments": _texts,
         "environment": _variables,
         "start_seconds": read_number,
-        "renderer": _renderer,
+        "renderer": read_one_of(*get_args(Renderer)),
         "logprobs": read_flag,
         "max_connections": read_whole,
         "stall_seconds": read_number,

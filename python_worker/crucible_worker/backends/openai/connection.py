@@ -40,7 +40,6 @@ __all__ = [
     "ServerFacts",
     "closed",
     "listed_of",
-    "missing",
 ]
 
 # Which program serves a model, and how, as far as its server shows it: found once per evaluation.
@@ -359,12 +358,6 @@ DECISIVE = frozenset(
 """Errors of the request for the server's models that hold for every other request, too."""
 
 
-def missing() -> str:
-    """Empty, or what must be installed; imports nothing."""
-    absent = importlib.util.find_spec("aiohttp") is None
-    return "aiohttp not installed: install crucible-bridge[openai]" if absent else ""
-
-
 class ServerConnection:
     """A server and the connections to it; making one sends nothing.
 
@@ -485,8 +478,6 @@ class ServerConnection:
             return self._client
         async with self._making:
             if self._client is None and not self._closed:
-                if absent := missing():
-                    raise FailedPrecondition(absent, reason=Reason.EXTRA_NOT_INSTALLED)
                 self._client = await asyncio.to_thread(self._make)
             # Checked again: the worker may have ended while the client was made.
             if self._client is None or self._closed:

@@ -11,24 +11,25 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, cast, get_args
+from typing import Any, Literal, get_args
 from urllib.parse import SplitResult, urlsplit
 
 from crucible_worker.backends.endpoints import (
+    EndpointSettings,
     Kind,
     check_name,
     check_way,
     checked_url,
-    read_endpoints,
     read_flag,
     read_key,
     read_number,
+    read_one_of,
     read_path,
     read_text,
     read_whole,
 )
 
-__all__ = ["AUTO", "CHAT_TEMPLATE", "MAX_STALL_SECONDS", "RAW", "OpenAIServer", "Program", "Renderer", "read_servers"]
+__all__ = ["AUTO", "CHAT_TEMPLATE", "KIND", "MAX_STALL_SECONDS", "RAW", "OpenAIServer", "Program", "Renderer"]
 
 MAX_STALL_SECONDS = 3600.0
 """The largest `stall_seconds`."""
@@ -50,11 +51,9 @@ _PORTS = {"http": 80, "https": 443}
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class OpenAIServer:
+class OpenAIServer(EndpointSettings):
     """An OpenAI-compatible server."""
 
-    name: str
-    """Its name in requests: letters, digits, ".", "_" and "-"."""
     base_url: str = ""
     """Base URL with the version, as clients take it: "http://127.0.0.1:8000/v1"."""
     base_urls: tuple[str, ...] = ()
@@ -93,12 +92,8 @@ class OpenAIServer:
     """HTTP proxy, with its credentials if it needs any; proxies of the environment are not used."""
 
     def check(self) -> None:
-        """Refuse settings that cannot work or are not safe; reads the key as a test.
-
-        Raises:
-            ValueError: the first fault; it contains no secret.
-        """
-        where = _KIND.where(self.name)
+        """Refuse settings that cannot work or are not safe; reads the key as a test."""
+        where = KIND.where(self.name)
         check_name(self.name, where)
         urls = self._checked_urls(where)
         if self.key() is not None and not self.insecure_no_tls:
@@ -153,52 +148,27 @@ class OpenAIServer:
         Raises:
             ValueError: it does not exist, is empty or no key, or every user of this machine could read it.
         """
-        return read_key(self.key_file, self.key_env, _KIND.where(self.name), environment)
-
-
-def read_servers(value: Any, base: Path) -> tuple[OpenAIServer, ...]:
-    """Read servers from a TOML table of tables, or from texts "NAME=URL".
-
-    Args:
-        value: a table by name, a sequence of texts, or texts separated by blanks.
-        base: folder that paths are relative to.
-
-    Raises:
-        ValueError: the fault; it repeats no value, as one might be a key in the wrong place.
-    """
-    return read_endpoints(_KIND, value, base)
+        return read_key(self.key_file, self.key_env, KIND.where(self.name), environment)
 
 
 def _server(**fields: Any) -> OpenAIServer:
     if (text := fields.pop("text", None)) is not None:
         if "renderer" in fields:
             raise ValueError(
-                f"{_KIND.where(fields['name'])}: renderer says how text is sent, and text is its former name"
+                f"{KIND.where(fields['name'])}: renderer says how text is sent, and text is its former name"
             )
         fields["renderer"] = text
     # As an option has them: NAME=URL,URL.
     urls = _BETWEEN_URLS.split(fields.get("base_url", ""))
     if any(_NO_URL.search(url) for url in urls):
         raise ValueError(
-            f"{_KIND.where(fields['name'])}: base_url has a comma that no URL follows; write several as "
+            f"{KIND.where(fields['name'])}: base_url has a comma that no URL follows; write several as "
             "http://HOST:PORT/v1,http://HOST:PORT/v1"
         )
     if len(urls) > 1 and "base_urls" not in fields:
         del fields["base_url"]
         fields["base_urls"] = tuple(urls)
     return OpenAIServer(**fields)
-
-
-def _renderer(value: Any, base: Path) -> Renderer:
-    if value not in get_args(Renderer):
-        raise ValueError(f"one of {', '.join(get_args(Renderer))}")
-    return cast("Renderer", value)
-
-
-def _program(value: Any, base: Path) -> Program:
-    if value not in get_args(Program):
-        raise ValueError(f"one of {', '.join(get_args(Program))}")
-    return cast("Program", value)
 
 
 def _url(value: Any, base: Path) -> str:
@@ -219,10 +189,11 @@ def _text(value: Any, base: Path) -> Renderer:
     return _TEXT[value]
 
 
-_KIND = Kind(
+KIND = Kind(
     setting="openai_servers",
     noun="OpenAI-compatible server",
     article="an",
+    option="openai_server",
     make=_server,
     required="",  # base_url or base_urls, see `check`
     readers={
@@ -231,11 +202,11 @@ _KIND = Kind(
         "all_addresses": read_flag,
         "key_file": read_path,
         "key_env": read_text,
-        "renderer": _renderer,
+        "renderer": read_one_of(*get_args(Renderer)),
         "text": _text,
         "logprobs": read_flag,
         "probe": read_flag,
-        "program": _program,
+        "program": read_one_of(*get_args(Program)),
         "require_served_name": read_flag,
         "max_connections": read_whole,
         "stall_seconds": read_number,

@@ -9,7 +9,7 @@ import json
 import os
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -27,9 +27,10 @@ from crucible_bridge.types import (
 )
 from crucible_worker.backends.base import MAX_TEXT_BYTES, Backend, Capability, Model, check_sampling, exceeds
 from crucible_worker.backends.distributions import NO_TOKEN, Measured, Wanted
+from crucible_worker.backends.endpoints import BackendSettings
 from crucible_worker.backends.openai.failures import final
 from crucible_worker.backends.tinker.services import DEFAULT, TinkerService, default_service
-from crucible_worker.backends.tinker.session import Shared, TinkerSession, in_thread, missing
+from crucible_worker.backends.tinker.session import Shared, TinkerSession, in_thread
 from crucible_worker.backends.tinker.tokenizer import ServedTokenizer, TextHost, Tokenizers
 from crucible_worker.util.limits import WorkerLimits
 from crucible_worker.util.reasoning import OPENING_TOKENS, opening_of_prompt, parted
@@ -444,6 +445,10 @@ class TinkerBackend(Backend):
         tokenizers: loads tokenizers; children of a text host if None.
     """
 
+    opens = (TinkerModel,)
+    extras = (("tinker", "query Tinker services"),)
+    libraries = ("tinker",)
+
     def __init__(
         self,
         services: Sequence[TinkerService] = (),
@@ -459,9 +464,17 @@ class TinkerBackend(Backend):
         self._tokenizers = TextHost(limits) if tokenizers is None else tokenizers
         self._models: OrderedDict[TinkerModel, ServedModel] = OrderedDict()
 
+    @classmethod
+    def create(cls, settings: BackendSettings) -> Self:
+        """Make it with the services, the limits, and the variables that have the keys."""
+        services = settings.endpoints_of(TinkerService)
+        return cls(services, limits=settings.limits, environment=settings.environment)
+
     def info(self) -> BackendInfo:
         """Whether a service is configured. Imports nothing."""
-        return BackendInfo(name="tinker", unavailable=missing() or ("" if self._configured else self._no_default()))
+        return BackendInfo(
+            name="tinker", unavailable=self.missing() or ("" if self._configured else self._no_default())
+        )
 
     async def open(self, model: ModelRef) -> ServedModel:
         """Find a service by its name; only loading shows whether it has the model.
@@ -482,8 +495,7 @@ class TinkerBackend(Backend):
                 reason=Reason.UNKNOWN_SERVICE,
                 field="model",
             )
-        if absent := missing():
-            raise FailedPrecondition(absent, reason=Reason.EXTRA_NOT_INSTALLED)
+        self.refuse_missing()
         session.key()
         ref = dataclasses.replace(model.checked("model"), service=name)
         opened = self._models.setdefault(ref, ServedModel(session, ref, self._tokenizers))

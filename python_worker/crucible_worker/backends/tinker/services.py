@@ -10,14 +10,13 @@ import dataclasses
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from crucible_worker.backends.endpoints import (
+    EndpointSettings,
     Kind,
     check_name,
     check_way,
     checked_url,
-    read_endpoints,
     read_flag,
     read_key,
     read_number,
@@ -26,7 +25,7 @@ from crucible_worker.backends.endpoints import (
     read_whole,
 )
 
-__all__ = ["DEFAULT", "MAX_STALL_SECONDS", "PRODUCTION_URL", "TinkerService", "default_service", "read_services"]
+__all__ = ["DEFAULT", "KIND", "MAX_STALL_SECONDS", "PRODUCTION_URL", "TinkerService", "default_service"]
 
 PRODUCTION_URL = "https://tinker.thinkingmachines.dev/services/tinker-prod"
 """Address of the Tinker service itself."""
@@ -45,11 +44,9 @@ MAX_STALL_SECONDS = 7200.0
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class TinkerService:
+class TinkerService(EndpointSettings):
     """A Tinker service, or a server that speaks its API."""
 
-    name: str
-    """Its name in requests: letters, digits, ".", "_" and "-"."""
     base_url: str = PRODUCTION_URL
     """Its address."""
     key_file: Path | None = None
@@ -64,12 +61,8 @@ class TinkerService:
     """Send the key to another machine without TLS."""
 
     def check(self) -> None:
-        """Refuse settings that cannot work or are not safe; reads the key as a test.
-
-        Raises:
-            ValueError: the first fault; it contains no secret.
-        """
-        where = _KIND.where(self.name)
+        """Refuse settings that cannot work or are not safe; reads the key as a test."""
+        where = KIND.where(self.name)
         check_name(self.name, where)
         url = checked_url(self.base_url, f"{where}: base_url")
         self.key()
@@ -89,7 +82,7 @@ class TinkerService:
             ValueError: it does not exist, is empty or no key, or every user of this machine could read it.
         """
         variable = KEY_VARIABLE if self.key_file is None and self.key_env is None else self.key_env
-        key = read_key(self.key_file, variable, _KIND.where(self.name), environment)
+        key = read_key(self.key_file, variable, KIND.where(self.name), environment)
         assert key is not None  # a file or a variable is set
         return key
 
@@ -99,23 +92,11 @@ def default_service(environment: Mapping[str, str] = os.environ) -> TinkerServic
     return TinkerService(name=DEFAULT, base_url=environment.get(URL_VARIABLE) or PRODUCTION_URL)
 
 
-def read_services(value: Any, base: Path) -> tuple[TinkerService, ...]:
-    """Read services from a TOML table of tables, or from texts "NAME=URL".
-
-    Args:
-        value: a table by name, a sequence of texts, or texts separated by blanks.
-        base: folder that paths are relative to.
-
-    Raises:
-        ValueError: the fault; it repeats no value, as one might be a key in the wrong place.
-    """
-    return read_endpoints(_KIND, value, base)
-
-
-_KIND = Kind(
+KIND = Kind(
     setting="tinker_services",
     noun="Tinker service",
-    article="a",
+    option="tinker_service",
+    key_variables=(KEY_VARIABLE,),
     make=TinkerService,
     readers={
         "base_url": read_text,

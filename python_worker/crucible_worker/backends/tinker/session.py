@@ -20,7 +20,7 @@ from crucible_worker.util.tasks import retrieve_error
 if TYPE_CHECKING:
     from crucible_worker.backends.tinker.client import Service
 
-__all__ = ["CLOSE_SECONDS", "CONNECT_SECONDS", "Shared", "TinkerSession", "in_thread", "missing"]
+__all__ = ["CLOSE_SECONDS", "CONNECT_SECONDS", "Shared", "TinkerSession", "in_thread"]
 
 _T = TypeVar("_T")
 
@@ -95,12 +95,6 @@ CONNECT_SECONDS = 60.0
 
 CLOSE_SECONDS = 0.5
 """Seconds to finish a session; after that, the service ends it for lack of its heartbeat."""
-
-
-def missing() -> str:
-    """Empty, or what must be installed; imports nothing."""
-    absent = importlib.util.find_spec("tinker") is None
-    return "tinker not installed: install crucible-bridge[tinker]" if absent else ""
 
 
 class TinkerSession:
@@ -210,8 +204,6 @@ class TinkerSession:
         self._answered = now()
 
     async def _connect(self) -> Service:
-        if absent := missing():
-            raise FailedPrecondition(absent, reason=Reason.EXTRA_NOT_INSTALLED)
         self._key = self.key()
         seconds = min(CONNECT_SECONDS, self.service.stall_seconds)
         try:

@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from transformers import DynamicCache
 
-from crucible_worker.backends.local.arrays import floats_to_bytes, tokens_to_bytes
 from crucible_worker.backends.local.host.loading import LoadedModel
 from crucible_worker.backends.local.host.scoring import likeliest
 from crucible_worker.backends.local.host.texts import decoded_answer
+from crucible_worker.backends.local.protocol import floats_to_bytes, tokens_to_bytes
 from crucible_worker.util.reasoning import OPENING_TOKENS, opening_of_prompt, parted, turned
 
 __all__ = ["Batch", "Choice", "Chooser", "Request", "TokenRow", "choose", "make_rows"]

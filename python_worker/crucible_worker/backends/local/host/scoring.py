@@ -24,8 +24,8 @@ from transformers import DynamicCache
 from crucible_bridge.errors import BackendError
 from crucible_bridge.reasons import Reason
 from crucible_worker.backends.distributions import NO_TOKEN
-from crucible_worker.backends.local.arrays import floats_to_bytes, tokens_from_bytes, tokens_to_bytes
 from crucible_worker.backends.local.host.loading import LoadedModel
+from crucible_worker.backends.local.protocol import floats_to_bytes, tokens_from_bytes, tokens_to_bytes
 
 __all__ = [
     "MAX_CACHED_TOKENS",

@@ -19,7 +19,7 @@ from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ChatMessage, MessagePart, RawResponse, ReasoningPart, ToolCall
 from crucible_bridge.types.messages import REASONING_KEYS
 from crucible_worker.backends.base import MAX_TEXT_BYTES, Rendered
-from crucible_worker.backends.local.arrays import tokens_from_bytes, tokens_to_bytes
+from crucible_worker.backends.local.protocol import tokens_from_bytes, tokens_to_bytes
 from crucible_worker.backends.local.tokenizer import from_plain
 from crucible_worker.rendering import tinker_cookbook
 from crucible_worker.util.reasoning import CHANNEL, CHANNEL_MARKS, TAGS, refuse_parted_reasoning

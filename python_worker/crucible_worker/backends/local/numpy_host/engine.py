@@ -18,7 +18,7 @@ import numpy as np
 from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition, InternalError
 from crucible_bridge.reasons import Reason
 from crucible_worker.backends.distributions import NO_TOKEN
-from crucible_worker.backends.local.arrays import floats_to_bytes, tokens_from_bytes, tokens_to_bytes
+from crucible_worker.backends.local.protocol import floats_to_bytes, tokens_from_bytes, tokens_to_bytes
 
 __all__ = ["Characters", "Network", "NumpyEngine", "generate", "likeliest", "normalized"]
 

@@ -96,7 +96,7 @@ def _root(environment: Mapping[str, str]) -> Path:
 AT_ONCE = 2
 """Most models that are fetched at once."""
 
-_FETCHER = "crucible_worker.backends.local.hub.fetcher"
+_FETCHER = "crucible_worker.backends.local.hub_fetcher"
 _ENVIRONMENT = {
     "HF_HUB_DISABLE_PROGRESS_BARS": "1",
     "HF_HUB_DISABLE_TELEMETRY": "1",

@@ -1,4 +1,4 @@
-"""The child process that fetches a model of the hub: `python -m crucible_worker.backends.local.hub.fetcher`.
+"""The child process that fetches a model of the hub: `python -m crucible_worker.backends.local.hub_fetcher`.
 
 It receives a request as JSON, and answers with the commit that the cache has then, or with an error.
 """
@@ -16,7 +16,7 @@ from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundErro
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition, NotFound, Unavailable
 from crucible_bridge.reasons import Reason
-from crucible_worker.backends.local.hub.models import FIELD
+from crucible_worker.backends.local.hub_cache import FIELD
 from crucible_worker.backends.local.paths import PICKLED_SUFFIXES, RELEVANT_SUFFIXES
 from crucible_worker.children.messages import error_to_map
 from crucible_worker.children.process import answer_once
