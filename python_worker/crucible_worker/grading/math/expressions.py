@@ -6,25 +6,15 @@ powers, factorials, subscripts, percent and degree signs.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 
 from crucible_worker.grading.math import quantities
-from crucible_worker.grading.math.parsing import (
-    MINUS_ONE,
-    Cursor,
-    GrammarRules,
-    added,
-    as_set,
-    is_membership,
-    is_proper,
-    multiplied,
-    negative,
-    quotient,
-    with_unit_outside,
-)
+from crucible_worker.grading.math.lexer import Cursor
 from crucible_worker.grading.math.quantities import based, number_of_words
 from crucible_worker.grading.math.tokens import NUMBER_SETS, spelled
 from crucible_worker.grading.math.tree import (
+    MINUS_ONE,
     Based,
     Collection,
     Constant,
@@ -40,9 +30,38 @@ from crucible_worker.grading.math.tree import (
     SetOperation,
     Sum,
     Symbol,
+    added,
+    as_set,
+    is_membership,
+    is_proper,
+    multiplied,
+    negative,
+    quotient,
+    spread_unit,
+    with_unit_outside,
 )
 
-__all__ = ["MAX_POSTFIXES", "UNKNOWN_FUNCTIONS", "Expressions", "Names"]
+__all__ = ["MAX_POSTFIXES", "UNKNOWN_FUNCTIONS", "Expressions", "GrammarRules", "Names"]
+
+
+class GrammarRules:
+    """Rules that parts of the grammar need from higher parts: `grammar` sets them."""
+
+    __slots__ = ("argument", "called", "group", "items", "primary", "statement")
+
+    argument: Callable[[Cursor], Node]
+    """A group in braces, or the single token that a command takes without braces."""
+    called: Callable[[Cursor, str], FunctionCall]
+    """An unknown function of the content of the bracket that was just read."""
+    group: Callable[[Cursor], Node]
+    """A group in braces."""
+    items: Callable[[Cursor], tuple[list[Node], list[str]]]
+    """Statements with separators between them, and the separators."""
+    primary: Callable[[Cursor], Node]
+    """An operand without its suffixes."""
+    statement: Callable[[Cursor], Node]
+    """Sums with relations, set operations or ratios between them."""
+
 
 # Names of symbols: indices and primes, and other uses of these signs: bases, minutes, `C_n^k`, calls.
 
@@ -221,7 +240,7 @@ class Expressions:
             elif kind == "plusminus":
                 terms = [self._plus_minus(cursor, added(terms))]
             else:
-                return quantities.spread_unit(terms)
+                return spread_unit(terms)
             kind = kinds[cursor.at]
 
     def _plus_minus(self, cursor: Cursor, left: Node) -> PlusMinus:
