@@ -58,7 +58,6 @@ from crucible_worker.grading.formulas import (
     formulas_around,
     last_formulas,
     listed_below,
-    with_exponents_in_text,
 )
 from crucible_worker.grading.numbers import Numeral, is_negated, last_numerals
 from crucible_worker.grading.phrase import (
@@ -292,7 +291,7 @@ def last_marked(text: str) -> tuple[str, int]:
 
 def _answer(text: str, begin: int, said: str) -> str:
     """The answer at the start of the text after a marker; empty if there is none, or the text takes it back."""
-    answer = listed_below(said) or phrase(said)
+    answer = (_LINE_BREAK.search(said) and listed_below(said)) or phrase(said)
     # "Answer: correct" is an answer, "the answer is correct" is not.
     judged = text[begin - 1] not in ":=\uff1a\n#" and judges(answer)
     if not says_something(answer) or is_placeholder(answer) or judged or is_taken_back(said, answer):
@@ -422,6 +421,8 @@ def _marked(text: str, start: int, end: int, last_line: int) -> int | None:
     return heading.end() if heading else None
 
 
+# The stages of the search.
+
 MAX_TAIL_CHARS = 100_000
 """Without a box, an answer is sought in so many characters at the end, not counting final white space."""
 
@@ -442,6 +443,12 @@ _LABEL = re.compile(
 )
 _SO = re.compile(r"(?<=[\w)}\]$])[,;]?\s(?:so|hence|therefore|thus)[,:]?\s", re.IGNORECASE)
 _MAX_LINES_CHARS = 2 * MAX_JOINED * MAX_WHOLE_CHARS
+# Where `str.splitlines` divides.
+_LINE_BREAK = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
+# After a unit or a number.
+_EXPONENT = re.compile(
+    r"(?<=[A-Za-z0-9])(?:\$|\\\()(\^\s?(?:\{\s?(?:-?[0-9]|\\circ|\\prime|st|nd|rd|th)\s?\}|[0-9]|\\circ))\s?(?:\$|\\\))"
+)
 _DECORATION = " \t\r\f\v*_`"
 
 
@@ -471,7 +478,7 @@ def extract(text: str) -> Extraction:
     if (seen := _at_once(said)) is not None:
         answer, how = seen
         return Extraction(answer=answer, how=how, steps=len(text))
-    said = with_conjunctions(with_rows_in_one_line(with_exponents_in_text(said)))
+    said = with_conjunctions(with_rows_in_one_line(_with_exponents_in_text(said)))
     if not said or said.isspace():
         return Extraction(reason="the response is only reasoning" if text.strip() else "", steps=len(text))
     found = _extracted(said, len(text))
@@ -575,6 +582,11 @@ def _in_content(content: str, how: str) -> Extraction:
         head, _, rest = content.partition("\n\n")
         content = undelimited(head) if rest and "\n" not in head and len(head) <= MAX_WHOLE_CHARS else content
     return dataclasses.replace(found, answer=found.answer or content, how=how)
+
+
+def _with_exponents_in_text(text: str) -> str:
+    """A text with its exponents in plain text, so that they are not formulas: `18 cm^2` for `18 cm$^2$`."""
+    return _EXPONENT.sub(r"\1 ", text) if "$^" in text or "\\(^" in text else text
 
 
 def spoken(text: str) -> str:

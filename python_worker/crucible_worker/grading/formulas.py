@@ -38,7 +38,6 @@ __all__ = [
     "formulas_around",
     "last_formulas",
     "listed_below",
-    "with_exponents_in_text",
 ]
 
 
@@ -98,10 +97,6 @@ _FENCE = re.compile(r"\$\$?|\\[()\[\]]|\A\s*(?:[-*+\u2022]|\(?[a-z0-9][.)])\s+")
 _AROUND = " \t\r*_`,;.:"
 _AND = re.compile(r"(?:and|or)\s+")
 _MAX_LIST_CHARS = 2 * MAX_JOINED * MAX_WHOLE_CHARS
-# After a unit or a number.
-_EXPONENT = re.compile(
-    r"(?<=[A-Za-z0-9])(?:\$|\\\()(\^\s?(?:\{\s?(?:-?[0-9]|\\circ|\\prime|st|nd|rd|th)\s?\}|[0-9]|\\circ))\s?(?:\$|\\\))"
-)
 _MAX_CLAUSE = 8  # formulas that say what letters are
 # Definitions of letters, which are not answers: "with $C$ an arbitrary constant", "($a$ and $b$ are integers)".
 _DESCRIBED = re.compile(
@@ -126,11 +121,6 @@ class Formula:
     """Its content."""
     steps: int = 0
     """Characters and marks that were examined until it was found."""
-
-
-def with_exponents_in_text(text: str) -> str:
-    """A text with its exponents in plain text, so that they are not formulas: `18 cm^2` for `18 cm$^2$`."""
-    return _EXPONENT.sub(r"\1 ", text) if "$^" in text or "\\(^" in text else text
 
 
 def last_formulas(text: str) -> tuple[str, int]:

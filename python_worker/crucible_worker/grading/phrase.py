@@ -1,14 +1,7 @@
-r"""Answers at the end of a sentence, if no box, tag or marker names one.
+"""The answer in a phrase after a marker, and the answer that a last sentence states.
 
-`stated` reads explicit statements: which choice is right ("Option D is correct", "I would go with
-(A)"), that there is no solution or no limit, and Yes, No, True or False as the first word of a paragraph that is the
-whole response. `ending` reads the end of the last sentence: a time or a date, an amount with its unit, that a
-statement is true or false, or a name after a verb ("the youngest is Alice"). A bound is part of it ("at least 5 km").
-
-Nothing is understood: patterns are matched in the last paragraph. A denial, a question, a supposition or a discarded
-idea states nothing: "Option D is wrong", "Is A correct?", "if k = 3 there is no solution", "no solution other than
-3".
-Work is bounded: at most `MAX_PARAGRAPH` characters are read.
+"The answer is" is followed by prose as often as by mathematics. All of this is one pass each: every expression starts
+at a character that is not a blank, or reads a bounded run.
 """
 
 from __future__ import annotations
@@ -51,11 +44,6 @@ __all__ = [
     "without_bold",
     "words",
 ]
-
-# The answer in a phrase after a marker: where the phrase ends, and the result of the formula that it may be.
-#
-# "The answer is" is followed by prose as often as by mathematics. All of this is one pass each: every expression starts
-# at a character that is not a blank, or reads a bounded run.
 
 # The result of a formula: the last side of a chain of equalities, the values in its rows.
 #
@@ -475,6 +463,17 @@ def _ends(text: str) -> bool:
     rest = text[:40].lstrip(_TAIL.replace("\n", "").replace("\r", ""))
     return not rest or rest[0] in "\n\r?)" or bool(_SENTENCE_END.match(rest)) or bool(_EXPLANATION.match(" " + rest, 1))
 
+
+# Answers at the end of a sentence, if no box, tag or marker names one.
+#
+# `stated` reads explicit statements: which choice is right ("Option D is correct", "I would go with (A)"), that there
+# is no solution or no limit, and Yes, No, True or False as the first word of a paragraph that is the whole response.
+# `ending` reads the end of the last sentence: a time or a date, an amount with its unit, that a statement is true or
+# false, or a name after a verb ("the youngest is Alice"). A bound is part of it ("at least 5 km").
+#
+# Nothing is understood: patterns are matched in the last paragraph. A denial, a question, a supposition or a discarded
+# idea states nothing: "Option D is wrong", "Is A correct?", "if k = 3 there is no solution", "no solution other than
+# 3". Work is bounded: at most `MAX_PARAGRAPH` characters are read.
 
 MAX_PARAGRAPH = 600
 """Characters at the end of a response that are read."""

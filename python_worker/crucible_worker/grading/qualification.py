@@ -1,4 +1,4 @@
-"""What the words around an answer do to it: they rule it out, take it back, or add a condition that is not part of it.
+"""What the text around an answer does to it: joins it to others, rules it out, takes it back, or adds a condition.
 
 Nothing is understood: expressions with bounded reach are matched directly before and after an answer.
 """
@@ -70,6 +70,26 @@ def with_conjunctions(text: str) -> str:
         if conjunction in text:
             return _CONJUNCTION.sub(lambda found: " and " if found["both"] else " or ", text)
     return text
+
+
+# Chinese conjunctions and commas between two answers.
+
+_CHINESE_JOINTS = {
+    "或": " or ",
+    "或者": " or ",
+    "和": " and ",
+    "与": " and ",
+    "以及": " and ",
+    "、": ", ",
+    "\uff0c": ", ",
+    "\uff1b": "; ",
+}
+_CHINESE_JOINT = re.compile("或者|以及|[或和与、\uff0c\uff1b]")
+
+
+def with_joints(text: str) -> str:
+    """A text with Chinese conjunctions and commas in English: the joints between two answers."""
+    return text if text.isascii() else _CHINESE_JOINT.sub(lambda found: _CHINESE_JOINTS[found[0]], text)
 
 
 MAX_JOINED = 32
@@ -582,23 +602,3 @@ def _may_follow(introduced: re.Match[str], formula: str) -> bool:
     if introduced["within"]:
         return _INTERVAL.match(formula) is not None
     return not introduced["weak"] or _RELATION.search(formula) is not None
-
-
-_CHINESE_JOINTS = {
-    "或": " or ",
-    "或者": " or ",
-    "和": " and ",
-    "与": " and ",
-    "以及": " and ",
-    "、": ", ",
-    "\uff0c": ", ",
-    "\uff1b": "; ",
-}
-
-
-_CHINESE_JOINT = re.compile("或者|以及|[或和与、\uff0c\uff1b]")
-
-
-def with_joints(text: str) -> str:
-    """A text with Chinese conjunctions and commas in English: the joints between two answers."""
-    return text if text.isascii() else _CHINESE_JOINT.sub(lambda found: _CHINESE_JOINTS[found[0]], text)

@@ -20,8 +20,6 @@ from crucible_worker.grading.math.exact import NoValue, Undefined, Work
 
 __all__ = ["FEW_BITS", "Ball", "Balls", "NotReal", "Trait", "agreement", "exactly", "magnitude", "rounded"]
 
-# Shared by all evaluations: reasons for a missing value, the remaining budget, and units as numbers.
-
 
 class NotReal(NoValue):
     """The value, or a part of it, is not real, but only real values were requested."""

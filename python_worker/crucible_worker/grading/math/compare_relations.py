@@ -24,8 +24,10 @@ from crucible_worker.grading.math.identity import (
     equal,
     unknown,
 )
-from crucible_worker.grading.math.reading import ONE, ZERO, negated
+from crucible_worker.grading.math.reading import negated
 from crucible_worker.grading.math.tree import (
+    ONE,
+    ZERO,
     Collection,
     FunctionCall,
     Node,

@@ -22,8 +22,9 @@ from crucible_worker.grading.math.compare_values import match
 from crucible_worker.grading.math.evaluate import Evaluation, approximate
 from crucible_worker.grading.math.exact import NoValue, Undefined, Work, rational_or_none
 from crucible_worker.grading.math.identity import MathOutcome, Scope, all_of, any_of, different, unknown
-from crucible_worker.grading.math.reading import ZERO, is_longer, negated
+from crucible_worker.grading.math.reading import is_longer, negated
 from crucible_worker.grading.math.tree import (
+    ZERO,
     Collection,
     Constant,
     FunctionCall,

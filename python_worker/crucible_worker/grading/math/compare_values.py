@@ -1,4 +1,4 @@
-"""Comparing numbers, formulas and quantities.
+"""Comparing numbers, formulas and quantities; and lists, tuples, sets and matrices of them, in bounded time.
 
 Letters that stand for any number, such as a constant of integration, may have other names on the other side.
 """
@@ -26,11 +26,13 @@ from crucible_worker.grading.math.identity import (
     unknown,
 )
 from crucible_worker.grading.math.operands import stems
-from crucible_worker.grading.math.reading import MINUS_ONE, ONE, compare_by_size, exact_key, factors_of, order_key
+from crucible_worker.grading.math.reading import compare_by_size, exact_key, factors_of, order_key
 from crucible_worker.grading.math.text import are_judgements
 from crucible_worker.grading.math.tokens import LETTER_UNITS, UNITS, powered
 from crucible_worker.grading.math.tree import (
     BINDING,
+    MINUS_ONE,
+    ONE,
     Based,
     Collection,
     Constant,
@@ -66,15 +68,10 @@ __all__ = [
     "same_family",
 ]
 
-# Comparing words, and lists, tuples, sets and matrices, whose items are matched in bounded time.
-#
-# Items in any order with the same text are matched by hashing, then those with the same exact value. Only the rest is
-# compared pair by pair. As equality is transitive, the first equal partner is as good as any other.
-
-# Comparing words, and names written as words.
-
-
 # Matching lists without regard to order.
+#
+# Items with the same text are matched by hashing, then those with the same exact value. Only the rest is compared pair
+# by pair. As equality is transitive, the first equal partner is as good as any other.
 
 MAX_UNLIKE = 40
 """Remaining items of a side that are compared pair by pair; with more of them the answer is UNDECIDED."""

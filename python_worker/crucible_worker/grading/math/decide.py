@@ -112,13 +112,7 @@ __all__ = [
     "settle",
 ]
 
-# Comparing two trees of any shape; vectors are compared by their components.
-
-# Vectors as sums of unit vectors, `2\hat{i} + 3\hat{j}`, and as components, `(2, 3)`.
-
-
-# Two trees of any shape.
-
+# Comparing two trees of any shape.
 
 _NUMBERLESS = frozenset({FunctionCall, Sum})
 _VALUES = frozenset({Number, Constant, Sum, Product, Power, FunctionCall, Based, Quantity})
@@ -283,6 +277,12 @@ def _compare_numberless(target: Node, answer: Node, scope: Scope) -> MathOutcome
         case _:
             return None
 
+
+def _adds_quantities(node: Node) -> bool:
+    return isinstance(node, Sum) and isinstance(next(iter(node.terms), None), Quantity)
+
+
+# Comparing two texts.
 
 MAX_SEARCHED_CHARS = 50_000
 """Characters at the end of a text that are searched for an answer. Texts that are parsed are far shorter."""
@@ -691,7 +691,3 @@ def _renamings(target: Node, answer: Node) -> Iterator[dict[str, Node]]:
     for chosen in itertools.permutations(names):
         if chosen != others:
             yield {other: Symbol(name) for other, name in zip(others, chosen)}
-
-
-def _adds_quantities(node: Node) -> bool:
-    return isinstance(node, Sum) and isinstance(next(iter(node.terms), None), Quantity)

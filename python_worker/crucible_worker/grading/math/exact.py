@@ -504,6 +504,9 @@ _FUNCTIONS: Mapping[str, tuple[int | None, Callable[..., _Ratio]]] = {
 """Functions of rational arguments: the number of arguments, None for any number, and the function."""
 
 
+# What the evaluations of one pair share: the remaining budget, results for nodes, and units as numbers.
+
+
 class NoValue(Exception):
     """This arithmetic cannot determine the value."""
 

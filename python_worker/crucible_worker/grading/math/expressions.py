@@ -7,7 +7,6 @@ powers, factorials, subscripts, percent and degree signs.
 from __future__ import annotations
 
 from collections.abc import Callable
-from fractions import Fraction
 
 from crucible_worker.grading.math import quantities
 from crucible_worker.grading.math.lexer import Cursor
@@ -15,6 +14,7 @@ from crucible_worker.grading.math.quantities import based, number_of_words
 from crucible_worker.grading.math.tokens import NUMBER_SETS, spelled
 from crucible_worker.grading.math.tree import (
     MINUS_ONE,
+    ZERO,
     Based,
     Collection,
     Constant,
@@ -198,7 +198,6 @@ _STARTS = spelled(
 _POSTFIX = spelled("^ ! _ ' % degree")
 _UNIT_STARTS = frozenset(("word", "upright", "name", "currency", "frac"))
 _ENDS = frozenset({"end", "setop", "relation", ",", ")", "}", "and"})
-_ZERO = Number(Fraction(0))
 _ARROWS = ("vec ", "overrightarrow ", "hat ", "widehat ")
 
 
@@ -216,7 +215,7 @@ class Expressions:
         kinds = cursor.kinds
         kind = kinds[cursor.at]
         if kind == "plusminus":
-            left: Node = self._plus_minus(cursor, _ZERO)
+            left: Node = self._plus_minus(cursor, ZERO)
         elif kind == "-" or kind == "+":
             numeral = kinds[cursor.at + 1] == "number"
             left = self._signed(cursor)

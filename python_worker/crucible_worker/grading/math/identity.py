@@ -1,4 +1,14 @@
-"""The outcome of comparing two trees, and the state that comparisons share."""
+"""Whether two expressions are equal; the outcome of comparing two trees, and the state that comparisons share.
+
+An expression is compared by a prime field if that decides, otherwise by numbers. Equal means equal wherever both sides
+are real: ln(a/b) is ln a - ln b, sqrt(x^2) is not x. If i occurs, or nothing is real, complex values decide. A
+removable singularity does not matter.
+
+1. A prime field proves rational functions equal or different, and many other expressions equal. 2. Balls of few bits
+distinguish different expressions at one point. 3. Expressions that agree there at every point are compared with many
+bits: constants, and functions at some points. Functions that agree there to 50 digits count as equal, except those
+that jump (floor, gcd): these are left open.
+"""
 
 from __future__ import annotations
 
@@ -53,16 +63,6 @@ __all__ = [
     "points_between",
     "unknown",
 ]
-
-# Whether two expressions are equal: by a prime field if that decides, otherwise by numbers.
-#
-# Equal means equal wherever both sides are real: ln(a/b) is ln a - ln b, sqrt(x^2) is not x. If i occurs, or nothing is
-# real, complex values decide. A removable singularity does not matter.
-#
-# 1. A prime field proves rational functions equal or different, and many other expressions equal. 2. Balls of few bits
-# distinguish different expressions at one point. 3. Expressions that agree there at every point are compared with many
-# bits: constants, and functions at some points. Functions that agree there to 50 digits count as equal, except those
-# that jump (floor, gcd): these are left open.
 
 # Points at which two expressions are compared: drawn at random once, ordered so that early ones distinguish most.
 
@@ -521,6 +521,9 @@ _REAL_ELSEWHERE = IdentityFinding(
 )
 _TOO_MUCH = IdentityFinding(identity=ExpressionRelation.UNKNOWN, reason="too much to compare")
 _RANK = {"": 0, "literal": 1, "rational": 2, "text": 3, "structure": 4, "identity": 5, "symbolic": 6}
+
+
+# The outcome of comparing two trees, and the state of comparisons.
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

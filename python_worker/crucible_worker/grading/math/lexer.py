@@ -1,6 +1,6 @@
-"""Tokens of an answer, and the lines that divide it.
+"""Tokens of an answer, the lines that divide it, and a position in the tokens.
 
-`tokens` distinguishes words from products of symbols. Every character is examined a bounded number of times: the
+Every character is examined a bounded number of times: the
 quantifiers are possessive or bounded.
 """
 
@@ -527,17 +527,14 @@ _GLUED_SPACES = ("\\quad", "\\qquad")
 _SET_BRACES = frozenset({"\\{", "\\}"})
 
 
+# A position in the tokens.
+
 MAX_DEPTH = 40
 """Brackets, groups, exponents and functions within each other."""
 
-
 # End tokens after the end, so that looking ahead needs no check.
 _LOOK_AHEAD = 8
-
-
 _PADDING_KINDS = ["end"] * _LOOK_AHEAD
-
-
 _PADDING_VALUES = [""] * _LOOK_AHEAD
 
 
@@ -584,13 +581,20 @@ class Cursor:
         self.depth -= 1
 
 
+# Runs of letters are words, names, functions, or products of symbols:
+#
+# - A run of letters with a mathematical meaning (`sin`, `pi`, `and`) has that meaning; so have `sinx`, `xlnx`.
+# - After an operand, a run that abbreviates a unit (`cm`) is that unit; alone it is not.
+# - Two or more capitals are a name: `AB` is one symbol, different from `BA`.
+# - In upright type (`\text`, `\mathrm`, ...) two or more letters are a word.
+# - Elsewhere a run is a word if it has four letters or more, one of them a vowel, and is not a stretch of the alphabet
+#   (`abcd`); if it is a capital and two or more small letters; or if it is one of a few short English words. Every
+#   other run is a product of symbols: `xy`, `abc`, `Cx`.
+
 MAX_LETTERS = 24
 """A longer run is always a word."""
 
-
 _VOWELS = frozenset("aeiouAEIOU")
-
-
 _ARGUMENTS = frozenset("xyz")
 
 

@@ -1,4 +1,4 @@
-"""Numerals, and what makes a value a quantity: units, currencies, degrees, ordinals, powers of ten in words."""
+"""What makes a value a quantity: units, currencies, degrees, ordinals, powers of ten; and numbers in words."""
 
 from __future__ import annotations
 
@@ -43,11 +43,10 @@ __all__ = [
     "unit_of",
 ]
 
-# Numerals: decimals, thousands, repeating decimals, scientific notation, bases, number words.
+# Number words, and numerals with a base.
 
 MAX_DIGITS = 1_000
 """Digits of a numeral."""
-
 
 POWERS_OF_TEN: Mapping[str, int] = {
     "hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12, "quadrillion": 15, "lakh": 5, "crore": 7,

@@ -1,4 +1,4 @@
-"""Texts as trees: the readings of a target or an answer, and its flaw if it has none.
+"""Texts as trees of one shape: the readings of a target or an answer, and its flaw if it has none.
 
 An answer that is too long to be read is wrong if the target is small, so that length cannot prevent a score. Only a
 long target equals a long answer: one with a number of many digits, or one that abbreviates more than its characters.
@@ -39,6 +39,8 @@ from crucible_worker.grading.math.text import (
     may_drop,
 )
 from crucible_worker.grading.math.tree import (
+    MINUS_ONE,
+    ZERO,
     Collection,
     FunctionCall,
     Interval,
@@ -69,12 +71,9 @@ __all__ = [
     "MAX_MATRIX_SIDE",
     "MAX_SIGNS",
     "MAX_SMALL_CHARS",
-    "MINUS_ONE",
-    "ONE",
     "OUTSIZE",
     "TOO_LONG",
     "WITHOUT_VALUE",
-    "ZERO",
     "ParsedText",
     "compare_by_size",
     "compare_digits",
@@ -168,10 +167,6 @@ MAX_MATRIX_NODES = 4_000
 """Nodes of a product of matrices; larger ones stay products."""
 MAX_DETERMINANT_SIDE = 4
 """Rows of determinants that are written out."""
-
-ZERO = Number(Fraction(0))
-ONE = Number(Fraction(1))
-MINUS_ONE = Number(Fraction(-1))
 
 # Units that count as numbers: a percentage of 80 dollars is dollars.
 _DEGREES = {"degree": Fraction(1), "arcminute": Fraction(1, 60), "arcsecond": Fraction(1, 3600)}
@@ -379,6 +374,8 @@ def _chosen(node: Node, signs: Iterator[int]) -> Node:
         return right if left == ZERO else Sum((left, right))
     return rebuilt(node, lambda part: _chosen(part, signs))
 
+
+# The readings of a text.
 
 MAX_CACHED_CHARS = 300
 """Longer targets are read again for each answer: all cached trees must fit into a child's memory."""

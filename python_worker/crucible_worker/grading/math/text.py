@@ -539,9 +539,9 @@ def _pieces(text: str) -> Sequence[tuple[str | None, str]]:
     return [(word, text if word else _DELIMITER.sub("", text).strip(_AROUND_SENTENCE)) for word, text in pieces]
 
 
+# Comparing words, and names written as words.
+
 _BY_WORDS = "text"
-
-
 EMPTY_WORDS = frozenset(
     {
         "no solution",
@@ -557,44 +557,25 @@ EMPTY_WORDS = frozenset(
 )
 """Words for the empty set."""
 
-
 _JUDGEMENTS = spelled(
     "true false t f yes no correct incorrect right wrong valid invalid always sometimes never even odd rational"
     " irrational increasing decreasing increases decreases convergent divergent converges diverges"
 )
-
-
 _INFINITE_WORDS = frozenset(
     {"infinity", "infinite", "infinitely many", "infinitely many solutions", "an infinite number", "positive infinity"}
 )
-
-
 _SPELLINGS = {
     "dne": "does not exist",
     "doesn't exist": "does not exist",
     "limit does not exist": "does not exist",
     "limit doesn't exist": "does not exist",
 }
-
-
 _CLAIMS = (*EMPTY_WORDS, *_INFINITE_WORDS, *_SPELLINGS, *_SPELLINGS.values(), "none", "undefined", "impossible")
-
-
 _ARTICLE = re.compile(r"\b(?:the (?=\w)|an? (?=\w\w))")  # in "a x + b" it is a factor
-
-
 _HYPHEN = re.compile(r"_|(?<=\w)-(?=[^\W\d])")  # otherwise it is a sign
-
-
 _BLANKS = re.compile(r"[\s,]+")
-
-
 _AROUND_SIGN = re.compile(r" ?([=<>]) ?")
-
-
 _AROUND = " .,:;!?()[]'\"*"
-
-
 _AROUND_NUMBERS = " .,:;?'\"*"  # brackets and exclamation marks may be mathematics
 
 

@@ -1,8 +1,10 @@
-"""Units, with one spelling each.
+r"""The tokens of answers and the units, with one spelling each: what commands, characters and words mean.
 
-A unit is spelled in the singular and in full: `square centimeter`, `mile per hour`, `meter per square second`. Nothing
-is converted here.
+A token has a kind, which the parser uses, and a value. Kinds of one character are that character; the others have
+names. `\dfrac` and `\tfrac` are one kind, as are `\leq`, `\le` and the sign itself: the parser knows one spelling.
 """
+
+# ruff: noqa: RUF001 - these tables are about signs that look like others.
 
 from __future__ import annotations
 
@@ -37,23 +39,6 @@ __all__ = [
     "singular",
     "spelled",
 ]
-
-# The tokens of answers: the meaning of commands, characters and words, and of runs of letters.
-#
-# A token has a kind, which the parser uses, and a value. Kinds of one character are that character; the others have
-# names. `\dfrac` and `\tfrac` are one kind, as are `\leq`, `\le` and the sign itself: the parser knows one spelling.
-#
-# Runs of letters are words, names, functions, or products of symbols:
-#
-# - A run of letters with a mathematical meaning (`sin`, `pi`, `and`) has that meaning; so have `sinx`, `xlnx`.
-# - After an operand, a run that abbreviates a unit (`cm`) is that unit; alone it is not.
-# - Two or more capitals are a name: `AB` is one symbol, different from `BA`.
-# - In upright type (`\text`, `\mathrm`, ...) two or more letters are a word.
-# - Elsewhere a run is a word if it has four letters or more, one of them a vowel, and is not a stretch of the alphabet
-#   (`abcd`); if it is a capital and two or more small letters; or if it is one of a few short English words. Every
-#   other run is a product of symbols: `xy`, `abc`, `Cx`.
-
-# ruff: noqa: RUF001 - these tables are about signs that look like others.
 
 
 def spelled(words: str) -> frozenset[str]:
@@ -326,8 +311,9 @@ WIDE_SPACE = (
 """The expression of a space that divides like `\\quad`; a smaller one is a blank."""
 
 
-# Runs of letters.
-
+# Units, in the singular and in full: `square centimeter`, `mile per hour`, `meter per square second`.
+#
+# Nothing is converted here.
 
 MAX_UNIT_WORDS = 4
 """Words of a unit that is in no table: `17 red apples`."""

@@ -1,4 +1,4 @@
-"""The meaning of an answer as a tree: the nodes that the parser builds and everything else reads, and walks over them.
+"""The meaning of an answer as a tree: its nodes, walks over them, and how the parser combines them.
 
 Arithmetic has five shapes, so that each reader has few cases: subtraction is a sum with a factor of -1, division
 a product with a power of -1, a root a power of 1/n. Nothing is simplified here: a tree represents what was written.
@@ -21,6 +21,7 @@ __all__ = [
     "MINUS_ONE",
     "ONE",
     "REALS",
+    "ZERO",
     "Based",
     "Collection",
     "Constant",
@@ -378,22 +379,19 @@ def replaced(node: Node, values: Mapping[str, Node]) -> Node:
     return rebuilt(node, lambda part: replaced(part, values))
 
 
+# Combining nodes, for arithmetic, sets and lists.
+
+ZERO = Number(Fraction(0))
+"""0."""
 ONE = Number(Fraction(1))
 """1."""
-
-
 MINUS_ONE = Number(Fraction(-1))
 """-1."""
-
-
 REALS = Symbol(NUMBER_SETS["R"])
 """All real numbers."""
 
-
 # Signs of logic: between relations they are the words.
 _CONNECTIVES: Mapping[str, str] = {"conjunction": "and", "disjunction": "or"}
-
-
 _INEQUALITIES = frozenset({"<", "<=", ">", ">=", "!="})
 
 

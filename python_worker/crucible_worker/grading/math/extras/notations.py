@@ -1,8 +1,4 @@
-r"""Chemical formulas and reactions: `H2O`, `H_2O` and `\ce{H2O}` are the same.
-
-A formula is compared as written: its elements in their order, with their numbers, and its charge. The atoms of a
-species are not added up: `CH3CH2OH` is not `C2H6O`.
-"""
+"""Notations that have rules of their own: dates and times, chemical formulas, vectors as sums of unit vectors."""
 
 # ruff: noqa: RUF001 - this module is about signs that look like others.
 
@@ -16,10 +12,11 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
 from crucible_worker.grading.math.identity import MathOutcome, Scope, different, equal
-from crucible_worker.grading.math.reading import ONE, ZERO
 from crucible_worker.grading.math.text import words_of
 from crucible_worker.grading.math.tokens import spelled
 from crucible_worker.grading.math.tree import (
+    ONE,
+    ZERO,
     Collection,
     Constant,
     Matrix,
@@ -46,8 +43,6 @@ __all__ = [
     "other_capitals",
     "other_clock",
 ]
-
-# Dates, times of day, and spans of time: the same day, minute or duration, however it is written.
 
 # Spans of time in several units, `2 hours 30 minutes`, and in one of them, `2.5 hours`.
 
@@ -82,7 +77,7 @@ def _in_seconds(parts: tuple[Quantity, ...]) -> Node:
     return products[0] if len(products) == 1 else Sum(products)
 
 
-# Dates and times of day.
+# Dates and times of day: the same day or minute, however it is written.
 
 
 MAX_MOMENT_CHARS = 80
@@ -226,6 +221,11 @@ def _checked(year: int | None, month: int, day: int | None, weekday: int | None 
         return None
     return _Date(year, month, day, weekday)
 
+
+# Chemical formulas and reactions: `H2O`, `H_2O` and `\ce{H2O}` are the same.
+#
+# A formula is compared as written: its elements in their order, with their numbers, and its charge. The atoms of a
+# species are not added up: `CH3CH2OH` is not `C2H6O`.
 
 MAX_FORMULA_CHARS = 500
 """Characters of a text with formulas or a reaction."""
@@ -406,16 +406,15 @@ def _same_species(one: _Species, other: _Species) -> bool:
     return dataclasses.replace(one, state="") == dataclasses.replace(other, state="")
 
 
+# Vectors as sums of unit vectors, `2\hat{i} + 3\hat{j}`, and as components, `(2, 3)`.
+
 MAX_NODES = 400
 """Nodes of a sum of unit vectors that is split."""
-
 
 _MARKED_UNITS = (
     (Symbol("hat i"), Symbol("hat j"), Symbol("hat k")),
     (Symbol("hat x"), Symbol("hat y"), Symbol("hat z")),
 )
-
-
 # Unmarked letters are unit vectors if j is among them: i alone is the imaginary unit.
 _PLAIN_UNITS = (Constant("i"), Symbol("j"), Symbol("k"))
 

@@ -1,4 +1,4 @@
-"""The size and the digits of a number that is too large for anything else to be computed.
+"""Numbers that are not written out: those that dots leave out, and the size and digits of those too large to compute.
 
 1000000! has 5,565,709 digits, whatever they are. A size is bounds of the decimal logarithm of the absolute value. It is
 computed from the tree in floats, so a tower of powers costs as little as a sum.

@@ -1,9 +1,11 @@
-r"""Other spellings of an answer: for two texts that are not equal as written.
+r"""Other spellings of an answer, and notations of other countries: for two texts that are not equal as written.
 
 Units with a prefix are written out, runs of capitals become products, italics at the end become units, and each further
 spelling has an option. Both sides are respelled in the same way, so that `\mathbf{v}` and `\overrightarrow{v}` become
 one name. Each expression is linear: its repetitions are bounded, or end at what they cannot contain.
 """
+
+# ruff: noqa: RUF001 - this module is about signs that look like others.
 
 from __future__ import annotations
 
@@ -50,12 +52,6 @@ __all__ = [
     "with_points",
     "written_out_units",
 ]
-
-# Notations of other countries: words in Chinese, and numerals such as `1.234,5` or `1'234.5`.
-#
-# A numeral is read in such a notation if only one number can be meant.
-
-# ruff: noqa: RUF001 - this module is about signs that look like others.
 
 
 # Units, numbers and conjunctions in Chinese, in English words: the text around the formulas of an answer.
@@ -154,7 +150,7 @@ def _unit(spelled: str) -> str:
     return f" {' per '.join(parts)} "
 
 
-# Numerals in the notation of other countries.
+# Numerals in the notation of other countries, such as `1.234,5` or `1'234.5`: read if only one number can be meant.
 
 
 _GROUP_BLANK = r"(?:[ ~\u00a0\u2009\u202f]|\\[,; ])"
