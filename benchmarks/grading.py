@@ -32,7 +32,7 @@ import crucible_bridge
 from crucible_bridge.types import GradeItem, MathPolicy
 from crucible_worker.grading.math.decide import Decision, decide
 from crucible_worker.grading.math.grader import MathGrader
-from crucible_worker.grading.math.judging import literally
+from crucible_worker.grading.math.literal import literally
 from crucible_worker.grading.pool import GradingPool
 
 TURN_PAIRS = 50

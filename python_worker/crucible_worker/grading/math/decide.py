@@ -48,8 +48,8 @@ from crucible_worker.grading.math.extras.spellings import (
 )
 from crucible_worker.grading.math.grammar import words_of
 from crucible_worker.grading.math.identity import MathOutcome, Pair, Scope, all_of, any_of, different, equal, unknown
-from crucible_worker.grading.math.judging import LITERAL, literally
 from crucible_worker.grading.math.lexer import restored
+from crucible_worker.grading.math.literal import LITERAL, literally
 from crucible_worker.grading.math.reading import (
     EMPTY,
     LEFT_OUT,
@@ -361,9 +361,9 @@ def decide(target: str, answer: str, policy: MathPolicy, *, whole: bool = False)
         formula = _compare_kinds(_Texts.of(target, answer, whole=whole), policy)
         if formula is not None:
             return _decision(formula)
-    literal = literally((target,), answer, policy)
+    literal = _as_text(target, answer, policy)
     if literal is not None:
-        return Decision(verdict=literal, method=LITERAL)
+        return literal
     texts = _Texts.of(target, answer, whole=whole)
     written = _as_read(texts, policy)
     if written.verdict is Verdict.CORRECT:
@@ -417,10 +417,13 @@ def _as_respelled(target: str, answer: str, policy: MathPolicy, *, whole: bool) 
 
 
 def _as_written(target: str, answer: str, policy: MathPolicy, *, whole: bool) -> Decision:
-    literal = literally((target,), answer, policy)
-    if literal is not None:
-        return Decision(verdict=literal, method=LITERAL)
-    return _as_read(_Texts.of(target, answer, whole=whole), policy)
+    return _as_text(target, answer, policy) or _as_read(_Texts.of(target, answer, whole=whole), policy)
+
+
+def _as_text(target: str, answer: str, policy: MathPolicy) -> Decision | None:
+    """The decision on the same text, or on two integers; None for others."""
+    literal = literally((target,), answer, policy) if answer == target or answer[-1:].isdigit() else None
+    return None if literal is None else Decision(verdict=literal, method=LITERAL)
 
 
 def _as_read(texts: _Texts, policy: MathPolicy) -> Decision:

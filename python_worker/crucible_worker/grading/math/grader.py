@@ -24,17 +24,8 @@ from crucible_worker.grading.base import MAX_INLINE_CHARS, MAX_TEXT_BYTES, Cache
 from crucible_worker.grading.children import MEMORY_BYTES, ChildResult
 from crucible_worker.grading.choice import choices_that_are, names_of
 from crucible_worker.grading.extract import extract, spoken
-from crucible_worker.grading.math.judging import (
-    LITERAL,
-    Judgement,
-    Question,
-    give_up,
-    judge,
-    literally,
-    prove,
-    search,
-    whole_of,
-)
+from crucible_worker.grading.math.judging import Judgement, Question, give_up, judge, prove, search, whole_of
+from crucible_worker.grading.math.literal import LITERAL, literally
 from crucible_worker.grading.pool import CLOCK_FACTOR, MAX_DEATHS, SLOW_SECONDS, GradingPool
 from crucible_worker.util.error_reporter import logged, with_id
 from crucible_worker.util.tasks import SharedLock

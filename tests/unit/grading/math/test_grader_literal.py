@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from crucible_bridge.types import MathPolicy, Verdict
-from crucible_worker.grading.math.judging import MAX_CHARS, has_value, literally
+from crucible_worker.grading.math.literal import MAX_CHARS, has_value, literally
 from crucible_worker.grading.math.reading import read_target
 from tests.tables import rows
 
