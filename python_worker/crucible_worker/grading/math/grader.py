@@ -23,19 +23,32 @@ from crucible_worker.grading import base
 from crucible_worker.grading.base import MAX_INLINE_CHARS, MAX_TEXT_BYTES, Cache, blank_target, exceeds
 from crucible_worker.grading.children import MEMORY_BYTES, ChildResult
 from crucible_worker.grading.choice import choices_that_are, names_of
+from crucible_worker.grading.enclosed import has_box, json_answer, last_tagged, may_hold_tag
 from crucible_worker.grading.extract import extract, spoken
-from crucible_worker.grading.math.judging import Judgement, Question, give_up, judge, prove, search, whole_of
+from crucible_worker.grading.math.judging import Judgement, Question, give_up, judge, prove, search
 from crucible_worker.grading.math.literal import LITERAL, literally
 from crucible_worker.grading.pool import CLOCK_FACTOR, MAX_DEATHS, SLOW_SECONDS, GradingPool
 from crucible_worker.util.error_reporter import logged, with_id
 from crucible_worker.util.tasks import SharedLock
 
-__all__ = ["MAX_TARGETS", "POLICY_VERSION", "ChoiceQuestion", "Labelled", "MathGrader", "MathOptions", "graded_alone"]
+__all__ = [
+    "MAX_TARGETS",
+    "POLICY_VERSION",
+    "WHOLE_MARGIN",
+    "ChoiceQuestion",
+    "Labelled",
+    "MathGrader",
+    "MathOptions",
+    "graded_alone",
+    "whole_of",
+]
 
 POLICY_VERSION = "4"
 """Version of the rules and defaults of equality; it changes whenever a verdict may change."""
 MAX_TARGETS = 64
 """Targets of one item; with more it is UNDECIDED."""
+WHOLE_MARGIN = 100
+"""A response is compared as a whole where it is this much longer than twice a target at most."""
 CACHED_ENTRIES, CACHED_CHARS = 65_536, 8 * 1024 * 1024
 """Cached questions with their results, and their total characters."""
 
@@ -270,6 +283,23 @@ def _read(item: GradeItem, policy: MathPolicy, searched: _Searched | _Verdict | 
     question = Question(targets, extracted.answer, policy, whole_of(spoken(text), extracted.answer, targets))
     taken = time.thread_time_ns() - started
     return _ExtractedQuestion(question, extracted.how, taken)
+
+
+def whole_of(said: str, answer: str, targets: Sequence[str]) -> str:
+    """The text of a response, if it may be a target itself: it has a similar length, and is more than its answer.
+
+    One with a box, an answer tag or a JSON object marks its answer, and only that counts, unless the response is
+    written like a target.
+    """
+    said = said.strip(" \n")  # a tab may be the rest of a command
+    short = said != answer and len(said) <= 2 * max(map(len, targets)) + WHOLE_MARGIN
+    return said if short and (said in targets or (not has_box(said) and not _is_enclosed(said))) else ""
+
+
+def _is_enclosed(said: str) -> bool:
+    return ('"' in said and json_answer(said)[0] is not None) or (
+        may_hold_tag(said) and last_tagged(said)[0] is not None
+    )
 
 
 def _weight(question: Question) -> int:

@@ -3,8 +3,9 @@
 `parse` reads gold answers and extracted answers alike; a text that is neither mathematics nor words is `Unreadable`.
 Work is linear in the length: each token is found once and read once.
 
-The parts of the grammar are quantities, expressions, operands, brackets and, here, the statements above all of them.
-Each part uses those below it. Rules that it needs from those above it are in `GrammarRules`, which is filled in here.
+The parts of the grammar are quantities, expressions, operands and, here, brackets and the statements above all of
+them. Each part uses those below it. Rules that it needs from those above it are in `GrammarRules`, which is filled in
+here.
 """
 
 from __future__ import annotations

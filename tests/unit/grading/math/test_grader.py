@@ -17,8 +17,15 @@ from crucible_worker.grading.base import MAX_INLINE_CHARS, MAX_TEXT_BYTES
 from crucible_worker.grading.children import ChildResult
 from crucible_worker.grading.fanout.graders import math_grader_of
 from crucible_worker.grading.math import grader as grader_module
-from crucible_worker.grading.math.grader import _ITEMS_A_PASS, _ITEMS_A_TURN, MAX_TARGETS, MathGrader, MathOptions
-from crucible_worker.grading.math.judging import WHOLE_MARGIN, Judgement, Question, give_up, judge, prove, search
+from crucible_worker.grading.math.grader import (
+    _ITEMS_A_PASS,
+    _ITEMS_A_TURN,
+    MAX_TARGETS,
+    WHOLE_MARGIN,
+    MathGrader,
+    MathOptions,
+)
+from crucible_worker.grading.math.judging import Judgement, Question, give_up, judge, prove, search
 from crucible_worker.grading.options import checked_options
 from crucible_worker.grading.pool import GradingPool
 from tests.tables import rows
