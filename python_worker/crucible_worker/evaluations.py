@@ -125,6 +125,8 @@ class Evaluations:
         self._page_bytes = limits.max_message_bytes // _PAGES_PER_MESSAGE
         self._life = UptimeClock(journal.leads)
         self._notes = Notes(journal)
+        self.note: Callable[[Event], None] = self._notes.add
+        """Writes an event that belongs to no evaluation with the next batch; a SIGKILL may lose it."""
         self._reaper = Reaper(journal, locks)
         self.spending = Spending(sources.prices)
         """Usage by model since the start."""
@@ -234,10 +236,6 @@ class Evaluations:
     def usage(self) -> tuple[ModelUsage, ...]:
         """Usage of this worker's models since it started, by model."""
         return self.spending.together(self._admission.taken)
-
-    def note(self, event: Event) -> None:
-        """Write an event that belongs to no evaluation with the next batch; a SIGKILL may lose it."""
-        self._notes.add(event)
 
     def written(self) -> OwnEvents:
         """The events that this worker itself writes from now on; call it once."""

@@ -50,9 +50,8 @@ from crucible_worker.grading.code.records import read_input_output
 from crucible_worker.grading.extract import extract
 from crucible_worker.grading.json_schema import JsonSchema
 from crucible_worker.grading.judge.texts import readable, says_nothing
-from crucible_worker.grading.math.extras.regional import in_english
 from crucible_worker.grading.math.extras.sizes import digits_of
-from crucible_worker.grading.math.extras.spellings import apart, in_upright_type, respelled
+from crucible_worker.grading.math.extras.spellings import apart, in_english, in_upright_type, respelled
 from crucible_worker.grading.math.lexer import tokenize
 from crucible_worker.grading.math.literal import literally
 from crucible_worker.grading.math.text import formulas_of

@@ -36,8 +36,8 @@ from crucible_bridge.types import (
 from crucible_worker.embedded.arithmetic import held_out
 from crucible_worker.evaluators import registry
 from crucible_worker.rpc import chain
+from crucible_worker.rpc.calls import Context, Handle, Method
 from crucible_worker.rpc.chain import call_logged
-from crucible_worker.rpc.methods import Context, Handle, Method
 from crucible_worker.server import Worker
 from tests.protos import CALLS, COMPUTING
 from tests.service.evaluation_kit import numbered, refused

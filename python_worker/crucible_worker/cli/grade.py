@@ -247,8 +247,7 @@ def _graded(batches: Batches, lines: Sequence[PairLine]) -> asyncio.Task[Sequenc
 
 def _put(sink: TextIO, lines: Sequence[PairLine], grades: Sequence[Grade], tally: _Tally) -> None:
     """Write a chunk: each record with its grade, and each other line with what is wrong."""
-    from crucible_worker.grading.base import excerpt
-    from crucible_worker.rpc.grading_answers import noted
+    from crucible_worker.grading.base import excerpt, noted
 
     following = iter(grades)
     for line in lines:

@@ -38,6 +38,7 @@ __all__ = [
     "exceeds",
     "excerpt",
     "measured",
+    "noted",
     "right",
     "undecided",
     "with_labels",
@@ -223,6 +224,17 @@ MAX_EXTRACTED_CHARS = 1_000
 def excerpt(answer: str) -> str:
     """The extracted answer, truncated to `MAX_EXTRACTED_CHARS`; the last of them is then an ellipsis."""
     return answer if len(answer) <= MAX_EXTRACTED_CHARS else answer[: MAX_EXTRACTED_CHARS - 1] + "…"
+
+
+_R = TypeVar("_R", types.Grade, types.ExtractedAnswer, types.ExtractedProgram)
+
+
+def noted(found: _R, replaced: int) -> _R:
+    """A result; its reason gets the number of U+FFFD that replace bytes which were not UTF-8, if there are any."""
+    if not replaced:
+        return found
+    note = f"sequences of bytes that were not UTF-8 became U+FFFD: {replaced}"
+    return dataclasses.replace(found, reason=f"{found.reason}; {note}" if found.reason else note)
 
 
 # A cache for repeated questions, for example by the answers of a group.

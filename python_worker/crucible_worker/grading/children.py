@@ -24,7 +24,7 @@ from crucible_worker.children.frames import frame, receive
 from crucible_worker.children.lifetime import limit, limit_growth, set_oom_score
 from crucible_worker.children.messages import decoded, encoded
 
-__all__ = ["MEMORY_BYTES", "OUT_OF_TIME", "ChildResult", "answers_of", "is_there", "serve", "task_of", "work"]
+__all__ = ["MEMORY_BYTES", "OUT_OF_TIME", "ChildResult", "Lost", "is_there", "serve", "work"]
 
 MEMORY_BYTES = 512 * 1024 * 1024
 """Address space that a child may add to its initial size; beyond it, Python raises MemoryError in the child."""
@@ -69,28 +69,8 @@ def serve(end: socket.socket, name: str) -> None:
     while (body := receive(end)) is not None:
         module, name, items, seconds, cpu_seconds = _TASK.decode(body)
         function = _named(module, name)
-        answers = work(function, decoded(items, _codec(function).items), seconds, cpu_seconds)
+        answers = work(function, decoded(items, _items_of(function)), seconds, cpu_seconds)
         end.sendall(frame(encoded([(one.value, one.duration_ns, one.lost, one.error, one.trace) for one in answers])))
-
-
-def task_of(function: Callable[[Any], Any], items: Sequence[Any], seconds: float, cpu_seconds: float) -> bytes:
-    """A frame that has a child do `work`; the function is a module's own."""
-    return frame(encoded((function.__module__, function.__qualname__, items, seconds, cpu_seconds)))
-
-
-def answers_of(function: Callable[[Any], Any], items: Sequence[Any], body: bytes) -> list[ChildResult]:
-    """The answers of a child to the first of these items.
-
-    Raises:
-        ValueError: they are none of this function, there is none, or there are more than items.
-    """
-    found = decoded(body, _codec(function).answers)
-    if not 0 < len(found) <= len(items):
-        raise ValueError(f"{len(found)} answers to {len(items)} items")
-    return [
-        ChildResult(value=value, duration_ns=duration_ns, lost=lost, error=error, trace=trace)
-        for value, duration_ns, lost, error, trace in found
-    ]
 
 
 def is_there(item: None) -> bool:
@@ -98,22 +78,14 @@ def is_there(item: None) -> bool:
     return True
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Codec:
-    """Reads what belongs to one function."""
-
-    items: msgspec.msgpack.Decoder[list[Any]]
-    answers: msgspec.msgpack.Decoder[list[tuple[Any, int, Lost, str, str]]]
-
-
 _TASK = msgspec.msgpack.Decoder(tuple[str, str, msgspec.Raw, float, float])
 
 
 @functools.cache
-def _codec(function: Callable[[Any], Any]) -> _Codec:
-    *item, value = (Any if hint is object else hint for hint in get_type_hints(function).values())
-    answer = tuple[value | None, int, Lost, str, str]
-    return _Codec(msgspec.msgpack.Decoder(list[item[0]]), msgspec.msgpack.Decoder(list[answer]))
+def _items_of(function: Callable[[Any], Any]) -> msgspec.msgpack.Decoder[list[Any]]:
+    """Reads the items of a function."""
+    hint = next(iter(get_type_hints(function).values()))
+    return msgspec.msgpack.Decoder(list[Any if hint is object else hint])
 
 
 @functools.cache

@@ -13,9 +13,17 @@ import re
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from crucible_worker.grading.joined import MAX_BETWEEN, MAX_JOINED, link, name_before, with_conjunctions, written
 from crucible_worker.grading.phrase import MAX_WHOLE_CHARS, has_words, is_placeholder
-from crucible_worker.grading.qualification import MAX_RULED_OUT, retraction_at
+from crucible_worker.grading.qualification import (
+    MAX_BETWEEN,
+    MAX_JOINED,
+    MAX_RULED_OUT,
+    link,
+    name_before,
+    retraction_at,
+    with_conjunctions,
+    written,
+)
 
 __all__ = [
     "MAX_BRACES",
@@ -68,8 +76,8 @@ _MAX_FENCE = 20
 def json_answer(text: str) -> tuple[str | None, int]:
     """The answer of an object at the end of a text, empty if it has none; None if there is no such object.
 
-    Objects that follow each other are one answer, as `crucible_worker.grading.joined` says, and so are those of an
-    array. Also returns the work done. Linear.
+    Objects that follow each other are one answer, as `crucible_worker.grading.qualification` says, and so are those of
+    an array. Also returns the work done. Linear.
     """
     end = _without_fence(text)
     before = _BEFORE.match(end)
@@ -185,9 +193,9 @@ def _text(value: object) -> str:
 # special tokens `<|begin_of_box|>` and `<|end_of_box|>`. The last complete pair with an answer counts; of nested pairs
 # the inner one counts. Pairs that only show the form have none: `<answer>...</answer>`, `<answer>your answer</answer>`,
 # `<answer> and </answer>`, and a pair in quotation marks that more words follow. Pairs of one tag in one sentence are
-# one answer, as `crucible_worker.grading.joined` says. If no pair is complete, what follows the last opening tag is the
-# answer, as in a response that was truncated or ended by a stop string; so is a short line before a closing tag whose
-# opening tag was in the prompt.
+# one answer, as `crucible_worker.grading.qualification` says. If no pair is complete, what follows the last opening tag
+# is the answer, as in a response that was truncated or ended by a stop string; so is a short line before a closing tag
+# whose opening tag was in the prompt.
 
 _TAG = re.compile(
     r"<(?P<close>/?) ?(?P<name>answer|final[_ -]?answer|solution) ?>|\[(?P<end>/?)(?-i:ANSWER)\]"
@@ -289,7 +297,8 @@ def _name(tag: re.Match[str]) -> str:
 #
 # A box may lack its braces (`\boxed 5`), or its closing brace if the text was truncated: then its content is the rest
 # of its line. Of nested boxes the inner one counts. A box that is empty or only a placeholder (`\boxed{...}`,
-# `\boxed{your answer}`) does not count. Boxes that are joined are one answer, as `crucible_worker.grading.joined` says.
+# `\boxed{your answer}`) does not count. Boxes that are joined are one answer, as
+# `crucible_worker.grading.qualification` says.
 # One pass from the end, over at most `MAX_BRACES` braces.
 
 MAX_BRACES = 50_000

@@ -10,17 +10,23 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 
-from crucible_worker.grading.joined import MAX_JOINED, NAME, kind_of, link, named, together, written
-from crucible_worker.grading.math.units import LETTER_UNITS, UNITS
+from crucible_worker.grading.math.tokens import LETTER_UNITS, UNITS
 from crucible_worker.grading.numbers import UNSIGNED, Numeral
 from crucible_worker.grading.phrase import MAX_WHOLE_CHARS, first_row, has_words, of_rows, phrase, result, side
 from crucible_worker.grading.qualification import (
     MAX_CONDITION,
+    MAX_JOINED,
     MAX_RULED_OUT,
+    NAME,
     is_condition,
     is_said_of_extreme,
+    kind_of,
+    link,
+    named,
     ruled_out_in_line,
     says_where,
+    together,
+    written,
 )
 
 __all__ = [
@@ -32,14 +38,13 @@ __all__ = [
     "formulas_around",
     "last_formulas",
     "listed_below",
-    "with_exponents_in_text",
 ]
 
 
 # Formulas between `$`, `$$`, `\(` and `\)`, `\[` and `\]`, from the end of a text on: which of them is its answer.
 #
-# It is the last one, with those that it is joined to, as `crucible_worker.grading.joined` says; but a condition of a
-# formula is not the answer ("5, attained at x = 2"), nor is a definition of its letters ("where k is ...").
+# It is the last one, with those that it is joined to, as `crucible_worker.grading.qualification` says; but a condition
+# of a formula is not the answer ("5, attained at x = 2"), nor is a definition of its letters ("where k is ...").
 
 MAX_FORMULAS = 2 * MAX_JOINED
 """Formulas at the end that are examined."""
@@ -92,10 +97,6 @@ _FENCE = re.compile(r"\$\$?|\\[()\[\]]|\A\s*(?:[-*+\u2022]|\(?[a-z0-9][.)])\s+")
 _AROUND = " \t\r*_`,;.:"
 _AND = re.compile(r"(?:and|or)\s+")
 _MAX_LIST_CHARS = 2 * MAX_JOINED * MAX_WHOLE_CHARS
-# After a unit or a number.
-_EXPONENT = re.compile(
-    r"(?<=[A-Za-z0-9])(?:\$|\\\()(\^\s?(?:\{\s?(?:-?[0-9]|\\circ|\\prime|st|nd|rd|th)\s?\}|[0-9]|\\circ))\s?(?:\$|\\\))"
-)
 _MAX_CLAUSE = 8  # formulas that say what letters are
 # Definitions of letters, which are not answers: "with $C$ an arbitrary constant", "($a$ and $b$ are integers)".
 _DESCRIBED = re.compile(
@@ -120,11 +121,6 @@ class Formula:
     """Its content."""
     steps: int = 0
     """Characters and marks that were examined until it was found."""
-
-
-def with_exponents_in_text(text: str) -> str:
-    """A text with its exponents in plain text, so that they are not formulas: `18 cm^2` for `18 cm$^2$`."""
-    return _EXPONENT.sub(r"\1 ", text) if "$^" in text or "\\(^" in text else text
 
 
 def last_formulas(text: str) -> tuple[str, int]:
@@ -456,7 +452,7 @@ class _FormulaCandidate:
 def formulas_around(text: str, number: Numeral) -> Sequence[Formula]:
     """The formulas of a line up to a number in it; none if the number stands alone, or in a list of numbers.
 
-    Numbers before it are included, because `crucible_worker.grading.joined` decides what is joined.
+    Numbers before it are included, because `crucible_worker.grading.qualification` decides what is joined.
     """
     if _stands_alone(text, number):
         return []

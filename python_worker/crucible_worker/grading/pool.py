@@ -14,6 +14,7 @@ import collections
 import contextlib
 import dataclasses
 import enum
+import functools
 import heapq
 import itertools
 import os
@@ -22,17 +23,20 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
+import msgspec
 import structlog
 
 from crucible_bridge.errors import FailedPrecondition, Unavailable
 from crucible_bridge.reasons import Reason
 from crucible_worker.children.fork_server import join
 from crucible_worker.children.forks import Fork, Forks, NotForked
+from crucible_worker.children.frames import frame
+from crucible_worker.children.messages import decoded, encoded
 from crucible_worker.children.process import Channel, Process
 from crucible_worker.grading import children
-from crucible_worker.grading.children import ChildResult
+from crucible_worker.grading.children import ChildResult, Lost
 
 __all__ = [
     "CLOCK_FACTOR",
@@ -178,9 +182,9 @@ class ChildProcesses:
         answers = None
         try:
             async with asyncio.timeout(seconds):
-                child.channel.send(children.task_of(function, items, turn, cpu_seconds))
+                child.channel.send(_task_of(function, items, turn, cpu_seconds))
                 body = await child.channel.receive()
-            answers = None if body is None else children.answers_of(function, items, body)
+            answers = None if body is None else _answers_of(function, items, body)
         except TimeoutError:
             await self._reaped(child)
             return TaskEnding.BROKEN if self._over else TaskEnding.STALLED
@@ -236,6 +240,34 @@ class ChildProcesses:
             async with asyncio.timeout(STALL_SECONDS):
                 return await asyncio.shield(child.fork.ended)
         return None
+
+
+def _task_of(function: Callable[[Any], Any], items: Sequence[Any], seconds: float, cpu_seconds: float) -> bytes:
+    """A frame that has a child do `children.work`; the function is a module's own."""
+    return frame(encoded((function.__module__, function.__qualname__, items, seconds, cpu_seconds)))
+
+
+def _answers_of(function: Callable[[Any], Any], items: Sequence[Any], body: bytes) -> list[ChildResult]:
+    """The answers of a child to the first of these items.
+
+    Raises:
+        ValueError: they are none of this function, there is none, or there are more than items.
+    """
+    found = decoded(body, _reader_of(function))
+    if not 0 < len(found) <= len(items):
+        raise ValueError(f"{len(found)} answers to {len(items)} items")
+    return [
+        ChildResult(value=value, duration_ns=duration_ns, lost=lost, error=error, trace=trace)
+        for value, duration_ns, lost, error, trace in found
+    ]
+
+
+@functools.cache
+def _reader_of(function: Callable[[Any], Any]) -> msgspec.msgpack.Decoder[list[tuple[Any, int, Lost, str, str]]]:
+    """Reads the answers of a function."""
+    hint = get_type_hints(function)["return"]
+    value = Any if hint is object else hint
+    return msgspec.msgpack.Decoder(list[tuple[value | None, int, Lost, str, str]])
 
 
 def _joined(modules: tuple[str, ...]) -> socket.socket:

@@ -13,7 +13,7 @@ import structlog
 
 from crucible_bridge.errors import Unauthenticated
 from crucible_bridge.reasons import Reason
-from crucible_worker.rpc.methods import HEALTH, Context, Handle, Method
+from crucible_worker.rpc.calls import HEALTH, Context, Handle, Method
 from crucible_worker.util.files import state_of
 
 __all__ = ["TokenFile", "authenticated"]

@@ -26,8 +26,7 @@ from crucible_bridge.reasons import Code, Reason
 from crucible_bridge.status import to_status
 from crucible_worker.engine.admission import draining_error
 from crucible_worker.rpc.authentication import TokenFile, authenticated
-from crucible_worker.rpc.calls import Calls, admitted
-from crucible_worker.rpc.methods import HEALTH, WORKER, Context, Handle, Method, Unparsed
+from crucible_worker.rpc.calls import HEALTH, WORKER, Calls, Context, Handle, Method, Unparsed, admitted
 from crucible_worker.telemetry import bind_contextvars, bound
 from crucible_worker.util.error_reporter import logged, shortage
 from crucible_worker.util.limits import WorkerLimits

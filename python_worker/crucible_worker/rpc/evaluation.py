@@ -77,7 +77,7 @@ from crucible_worker.planning.follow.follows import Follows
 from crucible_worker.planning.plans import EvaluationPlans
 from crucible_worker.reports.writing import MAX_SAMPLES, ReportRequest
 from crucible_worker.rpc import registration
-from crucible_worker.rpc.methods import Context, Encoded
+from crucible_worker.rpc.calls import Context, Encoded
 from crucible_worker.rpc.offload import Offload
 from crucible_worker.rpc.telemetry import encoded_page
 from crucible_worker.telemetry import bind_contextvars

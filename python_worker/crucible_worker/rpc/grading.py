@@ -27,12 +27,26 @@ from crucible_bridge.codec import rubric as rubrics
 from crucible_bridge.codec.field_ranges import parsed
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.events import Event
-from crucible_bridge.types import Grade, MathGrades
+from crucible_bridge.reasons import Reason
+from crucible_bridge.types import (
+    CodeItem,
+    ExtractedAnswer,
+    ExtractedProgram,
+    Grade,
+    GradeItem,
+    MathGrades,
+    Problem,
+    RubricGrades,
+    RubricItem,
+)
 from crucible_bridge.v1 import grading_pb2 as pb
 from crucible_worker.children.lifetime import lower_priority
 from crucible_worker.engine.usage import Charge
 from crucible_worker.events.run_events import grading_complete
+from crucible_worker.grading.base import MAX_TEXT_BYTES, exceeds, excerpt, noted
+from crucible_worker.grading.code.extract import NO_PROGRAM, program_of
 from crucible_worker.grading.code.sandbox import SandboxSlots, none_wanted
+from crucible_worker.grading.extract import extract
 from crucible_worker.grading.fanout.fanout import CHUNK_LEAST, Fanout
 from crucible_worker.grading.fanout.graders import ClusterMath, ClusterPlaces, ProgramGrader, programs_on
 from crucible_worker.grading.math.grader import POLICY_VERSION, MathGrader
@@ -41,12 +55,52 @@ from crucible_worker.grading.scorers import scorer_of
 from crucible_worker.inference.model_calls import Backends, ask_rubric
 from crucible_worker.rpc import registration
 from crucible_worker.rpc.byte_budget import WorkBound, counted
-from crucible_worker.rpc.grading_answers import extracted, extracted_program, finished, judged, noted
-from crucible_worker.rpc.methods import Context
+from crucible_worker.rpc.calls import Context
 from crucible_worker.util.limits import WorkerLimits
 from crucible_worker.util.tasks import FewAtOnce
 
-__all__ = ["HEAVY_ITEM", "GradingService"]
+__all__ = ["HEAVY_ITEM", "GradingService", "extracted", "extracted_program", "finished", "judged"]
+
+# Results of graders in the form in which they are sent: short, and with a note about replaced bytes.
+
+_TOO_LONG = Problem(reason=Reason.RESPONSE_TOO_LONG, message=f"the response is longer than {MAX_TEXT_BYTES:,} bytes")
+
+
+def extracted(response: str) -> ExtractedAnswer:
+    """The answer in a response; a problem if the response is too long."""
+    if exceeds((response,)):
+        return ExtractedAnswer(problem=_TOO_LONG)
+    found = extract(response)
+    return ExtractedAnswer(answer=found.answer, extraction=found.how, reason=found.reason)
+
+
+def extracted_program(response: str, names: frozenset[str]) -> ExtractedProgram:
+    """The program in a response, which must define one of the names; a problem if the response is too long."""
+    if exceeds((response,)):
+        return ExtractedProgram(problem=_TOO_LONG)
+    program, extraction = program_of(response, names)
+    if not program.strip():
+        return ExtractedProgram(reason=NO_PROGRAM)
+    return ExtractedProgram(program=program, extraction=extraction)
+
+
+def finished(items: Sequence[GradeItem | CodeItem | RubricItem], grades: Sequence[Grade]) -> tuple[Grade, ...]:
+    """Grades in the form in which they are sent, for items in the same order."""
+    return tuple(noted(_shortened(grade), item.replaced) for item, grade in zip(items, grades))
+
+
+def judged(items: Sequence[RubricItem], found: RubricGrades) -> RubricGrades:
+    """Results of a judge in the form in which they are sent, for items in the same order."""
+    grades = finished(items, [one.grade for one in found.grades])
+    whole = tuple(dataclasses.replace(one, grade=grade) for one, grade in zip(found.grades, grades))
+    return dataclasses.replace(found, grades=whole)
+
+
+def _shortened(grade: Grade) -> Grade:
+    """A grade with its answer truncated; ExtractAnswer returns the whole answer."""
+    told = excerpt(grade.extracted)
+    return grade if told is grade.extracted else dataclasses.replace(grade, extracted=told)
+
 
 # The thread of GradingService: it parses, serializes, scores and extracts what is large.
 #

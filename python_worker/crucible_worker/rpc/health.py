@@ -13,7 +13,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from crucible_bridge.errors import NotFound
 from crucible_bridge.reasons import Reason
-from crucible_worker.rpc.methods import Context
+from crucible_worker.rpc.calls import Context
 
 __all__ = ["OVERALL", "Health"]
 

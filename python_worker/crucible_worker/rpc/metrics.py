@@ -50,7 +50,7 @@ from crucible_worker.metrics.sampling_client import sampling_client_metrics
 from crucible_worker.metrics.sequences import count_values
 from crucible_worker.metrics.trajectory import trajectory_metrics
 from crucible_worker.rpc import registration
-from crucible_worker.rpc.methods import Context
+from crucible_worker.rpc.calls import Context
 from crucible_worker.rpc.offload import Offload
 from crucible_worker.util.limits import WorkerLimits
 

@@ -25,7 +25,7 @@ from crucible_worker.inference.model_calls import ask_forward, ask_samples
 from crucible_worker.inference.teachers import ask_teachers
 from crucible_worker.journal.usage import UsageSum
 from crucible_worker.rpc import registration
-from crucible_worker.rpc.methods import Context
+from crucible_worker.rpc.calls import Context
 from crucible_worker.rpc.offload import Offload
 from crucible_worker.util.limits import WorkerLimits
 

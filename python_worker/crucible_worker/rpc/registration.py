@@ -14,7 +14,7 @@ from google.protobuf.message_factory import GetMessageClass
 from crucible_bridge.codec import generated
 from crucible_bridge.codec.field_ranges import parsed
 from crucible_worker.rpc.byte_budget import WorkBound
-from crucible_worker.rpc.methods import Context, Unparsed
+from crucible_worker.rpc.calls import Context, Unparsed
 from crucible_worker.rpc.offload import Offload
 
 __all__ = ["Registration", "over_bytes", "over_messages", "over_types", "registered"]

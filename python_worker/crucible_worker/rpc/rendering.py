@@ -29,7 +29,7 @@ from crucible_worker.inference.rendering_calls import (
     tokenize,
 )
 from crucible_worker.rpc import registration
-from crucible_worker.rpc.methods import Context
+from crucible_worker.rpc.calls import Context
 from crucible_worker.rpc.offload import Offload
 from crucible_worker.util.limits import WorkerLimits
 

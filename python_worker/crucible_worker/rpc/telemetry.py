@@ -11,7 +11,7 @@ from crucible_bridge.v1 import events_pb2
 from crucible_worker.evaluations import Evaluations
 from crucible_worker.events.streams import EventPage
 from crucible_worker.rpc import registration
-from crucible_worker.rpc.methods import Context, Encoded
+from crucible_worker.rpc.calls import Context, Encoded
 from crucible_worker.telemetry import bind_contextvars
 
 __all__ = ["TelemetryService", "encoded_page"]

@@ -10,7 +10,7 @@ from crucible_bridge.codec.worker import drain_report_to_v1, worker_info_to_v1, 
 from crucible_bridge.types import DrainReport, WorkerInfo, WorkerLoad
 from crucible_bridge.v1 import worker_pb2
 from crucible_worker.rpc import registration
-from crucible_worker.rpc.methods import Context
+from crucible_worker.rpc.calls import Context
 
 __all__ = ["WorkerService"]
 

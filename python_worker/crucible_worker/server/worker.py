@@ -46,11 +46,11 @@ from crucible_worker.journal.queries import Head
 from crucible_worker.journal.store import without_password
 from crucible_worker.planning.follow.follows import Follows
 from crucible_worker.rpc import Calls, Interceptor
+from crucible_worker.rpc.calls import HEALTH, Handlers
 from crucible_worker.rpc.evaluation import EvaluationService
 from crucible_worker.rpc.experiments import ExperimentService
 from crucible_worker.rpc.grading import GradingService
 from crucible_worker.rpc.health import OVERALL, Health
-from crucible_worker.rpc.methods import HEALTH, Handlers
 from crucible_worker.rpc.metrics import MetricsService
 from crucible_worker.rpc.models import ModelService
 from crucible_worker.rpc.offload import Offload

@@ -23,7 +23,7 @@ from crucible_worker.events.streams import OwnEvents
 from crucible_worker.journal import JournalUnavailable
 from crucible_worker.journal.unavailable import LogOnce
 from crucible_worker.rpc import Calls
-from crucible_worker.rpc.methods import Context
+from crucible_worker.rpc.calls import Context
 from crucible_worker.snakepit.wire import snakepit_bridge_pb2 as pb
 
 __all__ = ["MARGIN_SECONDS", "MARGIN_SHARE", "MAX_TEXT_BYTES", "NAMES", "EventStream", "Steering", "telemetry_event"]

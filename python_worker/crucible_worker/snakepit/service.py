@@ -25,8 +25,8 @@ from crucible_bridge.status import STATUS_CODES
 from crucible_bridge.types import MAX_MAP_ENTRIES
 from crucible_worker.events.streams import OwnEvents
 from crucible_worker.rpc import Calls
+from crucible_worker.rpc.calls import Context
 from crucible_worker.rpc.chain import mapped
-from crucible_worker.rpc.methods import Context
 from crucible_worker.rpc.offload import LARGE_BYTES
 from crucible_worker.snakepit import tools
 from crucible_worker.snakepit.arguments import Binary

@@ -19,9 +19,8 @@ import structlog
 from crucible_bridge.errors import BridgeError, Code, InternalError, InvalidField, NotFound, clipped
 from crucible_bridge.problems import shorten
 from crucible_bridge.reasons import Reason
-from crucible_worker.rpc.calls import Calls, admitted
+from crucible_worker.rpc.calls import Calls, Handle, Handlers, Method, Unparsed, admitted
 from crucible_worker.rpc.chain import bounded
-from crucible_worker.rpc.methods import Handle, Handlers, Method, Unparsed
 from crucible_worker.rpc.offload import LARGE_BYTES, Offload
 from crucible_worker.snakepit.arguments import RESULT_FORMAT, RESULT_FORMATS, Arguments, Binary
 from crucible_worker.snakepit.catalogue import TOOLS, Tool, parameters_schema

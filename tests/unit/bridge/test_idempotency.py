@@ -10,7 +10,7 @@ from pathlib import Path
 
 from crucible_bridge.channel import channel_options
 from crucible_bridge.idempotency import repeatable, service_modules, without_side_effects
-from crucible_worker.rpc.methods import Method
+from crucible_worker.rpc.calls import Method
 
 ROOT = Path(__file__).parents[3]
 PROTOS = sorted((ROOT / "protos" / "crucible_bridge" / "v1").glob("*.proto"))

@@ -14,10 +14,20 @@ from typing import Literal
 from crucible_worker.grading.math.compare_values import constant_levels
 from crucible_worker.grading.math.evaluate import approximate
 from crucible_worker.grading.math.exact import rational_or_none
-from crucible_worker.grading.math.identity import ExpressionRelation
-from crucible_worker.grading.math.outcome import MathOutcome, Scope, all_of, any_of, different, equal, unknown
-from crucible_worker.grading.math.tidy import ONE, ZERO, negated
+from crucible_worker.grading.math.identity import (
+    ExpressionRelation,
+    MathOutcome,
+    Scope,
+    all_of,
+    any_of,
+    different,
+    equal,
+    unknown,
+)
+from crucible_worker.grading.math.reading import negated
 from crucible_worker.grading.math.tree import (
+    ONE,
+    ZERO,
     Collection,
     FunctionCall,
     Node,

@@ -16,15 +16,15 @@ from typing import Literal, TypeAlias
 from flint import arb
 
 from crucible_worker.grading.base import TOO_LONG
-from crucible_worker.grading.math.balls import FEW_BITS, Ball, NoValue, Work, exactly
-from crucible_worker.grading.math.compare_collections import match
+from crucible_worker.grading.math.balls import FEW_BITS, Ball, exactly
 from crucible_worker.grading.math.compare_relations import difference
+from crucible_worker.grading.math.compare_values import match
 from crucible_worker.grading.math.evaluate import Evaluation, approximate
-from crucible_worker.grading.math.exact import Undefined, rational_or_none
-from crucible_worker.grading.math.outcome import MathOutcome, Scope, all_of, any_of, different, unknown
-from crucible_worker.grading.math.reading import is_longer
-from crucible_worker.grading.math.tidy import ZERO, negated
+from crucible_worker.grading.math.exact import NoValue, Undefined, Work, rational_or_none
+from crucible_worker.grading.math.identity import MathOutcome, Scope, all_of, any_of, different, unknown
+from crucible_worker.grading.math.reading import is_longer, negated
 from crucible_worker.grading.math.tree import (
+    ZERO,
     Collection,
     Constant,
     FunctionCall,

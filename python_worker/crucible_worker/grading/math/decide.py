@@ -13,17 +13,33 @@ from collections.abc import Callable, Iterator, Sequence
 
 from crucible_bridge.types import MathPolicy, Verdict
 from crucible_worker.grading.base import MAX_TEXT_BYTES, TOO_LONG
-from crucible_worker.grading.joined import with_conjunctions
-from crucible_worker.grading.math.compare import compare
-from crucible_worker.grading.math.compare_relations import approximate_part
-from crucible_worker.grading.math.compare_sets import is_real_set, variables_of
-from crucible_worker.grading.math.compare_values import is_reduced
-from crucible_worker.grading.math.extras.chemistry import compare_formulas, has_number_inside, other_capitals
-from crucible_worker.grading.math.extras.ellipses import value_of
-from crucible_worker.grading.math.extras.moments import compare_moments, other_clock
-from crucible_worker.grading.math.extras.regional import in_english
+from crucible_worker.grading.math.compare_relations import (
+    approximate_part,
+    compare_equation_with_value,
+    compare_relations,
+    parts_of,
+)
+from crucible_worker.grading.math.compare_sets import at_points, compare_sets, is_real_set, variables_of
+from crucible_worker.grading.math.compare_values import (
+    compare_collections,
+    compare_matrices,
+    compare_values,
+    is_reduced,
+    match,
+)
+from crucible_worker.grading.math.extras.notations import (
+    compare_durations,
+    compare_formulas,
+    compare_moments,
+    has_number_inside,
+    in_components,
+    other_capitals,
+    other_clock,
+)
+from crucible_worker.grading.math.extras.sizes import value_of
 from crucible_worker.grading.math.extras.spellings import (
     apart,
+    in_english,
     in_upright_type,
     is_bare_number,
     is_measured,
@@ -31,9 +47,9 @@ from crucible_worker.grading.math.extras.spellings import (
     written_out_units,
 )
 from crucible_worker.grading.math.grammar import words_of
+from crucible_worker.grading.math.identity import MathOutcome, Pair, Scope, all_of, any_of, different, equal, unknown
 from crucible_worker.grading.math.lexer import restored
-from crucible_worker.grading.math.literal import literally
-from crucible_worker.grading.math.outcome import MathOutcome, Pair, Scope, any_of, different, equal
+from crucible_worker.grading.math.literal import LITERAL, literally
 from crucible_worker.grading.math.reading import (
     EMPTY,
     LEFT_OUT,
@@ -54,15 +70,219 @@ from crucible_worker.grading.math.text import (
     as_list,
     boxed,
     choice,
+    compare_text,
     condition,
     counted,
     formulas_of,
+    is_empty_set,
     other_domains,
     with_decimal_point,
 )
-from crucible_worker.grading.math.tree import Collection, Node, Relation, Symbol, ordered_symbols, replaced
+from crucible_worker.grading.math.tree import (
+    Based,
+    Collection,
+    Constant,
+    FunctionCall,
+    Interval,
+    Matrix,
+    Node,
+    Number,
+    Power,
+    Product,
+    Quantity,
+    Relation,
+    SetOperation,
+    Sum,
+    Symbol,
+    Text,
+    ordered_symbols,
+    replaced,
+)
+from crucible_worker.grading.qualification import with_conjunctions
 
-__all__ = ["MAX_FORMS", "MAX_RENAMED", "MAX_SEARCHED_CHARS", "Decision", "Pending", "decide", "decide_unsent", "settle"]
+__all__ = [
+    "MAX_FORMS",
+    "MAX_RENAMED",
+    "MAX_SEARCHED_CHARS",
+    "Decision",
+    "Pending",
+    "compare",
+    "decide",
+    "decide_unsent",
+    "settle",
+]
+
+# Comparing two trees of any shape.
+
+_NUMBERLESS = frozenset({FunctionCall, Sum})
+_VALUES = frozenset({Number, Constant, Sum, Product, Power, FunctionCall, Based, Quantity})
+
+
+def compare(target: Node, answer: Node, scope: Scope) -> MathOutcome:
+    """Compare two trees: the target and the answer."""
+    if not scope.charge():
+        return unknown("too much to compare")
+    if type(target) in _VALUES and type(answer) in _VALUES:
+        return _compare_numberless(target, answer, scope) or compare_values(target, answer, scope)
+    if target == answer:
+        return equal("text" if isinstance(target, Text) else "structure")
+    if isinstance(target, Text) or isinstance(answer, Text) or is_empty_set(target) or is_empty_set(answer):
+        return _compare_text(target, answer, scope)
+    if is_real_set(target) or is_real_set(answer):
+        outcome = _compare_sets(target, answer, scope)
+        if outcome is not None:
+            return outcome
+        outcome = _compare_shapes(target, answer, scope)
+        described = is_real_set(target) and is_real_set(answer)
+        open_still = outcome.kind != "equal" and not outcome.pairs
+        return at_points(target, answer, outcome) if described and open_still else outcome
+    return _compare_shapes(target, answer, scope)
+
+
+def _compare_shapes(target: Node, answer: Node, scope: Scope) -> MathOutcome:
+    """Compare two nodes, neither of which is words, by their parts."""
+    if scope.policy.vector_notations and (components := in_components(target, answer)) is not None:
+        return scope.compare(*components, scope)
+    if isinstance(target, Relation) or isinstance(answer, Relation):
+        return _compare_relations(target, answer, scope)
+    if isinstance(target, Matrix) or isinstance(answer, Matrix):
+        return compare_matrices(target, answer, scope)
+    if isinstance(target, Collection) or isinstance(answer, Collection):
+        return _compare_collections(target, answer, scope)
+    if isinstance(target, Interval | SetOperation) or isinstance(answer, Interval | SetOperation):
+        return _compare_parts(target, answer, scope)
+    return compare_values(target, answer, scope)
+
+
+def _compare_text(target: Node, answer: Node, scope: Scope) -> MathOutcome:
+    """Words, or an equation whose value is words; or the empty set, which an inequality without solutions describes."""
+    for one, other in ((target, answer), (answer, target)):
+        if is_empty_set(one) and isinstance(other, Relation) and is_real_set(other):
+            return compare_sets(Collection("set", ()), other, scope) or different("structure", "not of numbers")
+    for one, other, reverse in ((target, answer, False), (answer, target, True)):
+        if isinstance(one, Relation) and not isinstance(other, Relation):
+            return compare_equation_with_value(one, other, scope, reverse=reverse)
+        if isinstance(one, Collection) and len(one.items) == 1 and not isinstance(other, Collection):
+            return scope.compare(other, one.items[0], scope) if reverse else scope.compare(one.items[0], other, scope)
+    return compare_text(target, answer)
+
+
+def _compare_sets(target: Node, answer: Node, scope: Scope) -> MathOutcome | None:
+    outcome = compare_sets(target, answer, scope)
+    if outcome is None or outcome.kind == "equal":
+        return outcome
+    if isinstance(target, Relation) and isinstance(answer, Relation):
+        return any_of((compare_relations(target, answer, scope), outcome))
+    return outcome
+
+
+def _compare_relations(target: Node, answer: Node, scope: Scope) -> MathOutcome:
+    """Two nodes at least one of which is a relation."""
+    if isinstance(target, Relation) and isinstance(answer, Relation):
+        return compare_relations(target, answer, scope)
+    for one, other, reverse in ((target, answer, False), (answer, target, True)):
+        if not isinstance(one, Relation):
+            continue
+        parts = parts_of(one)
+        if parts is not None and isinstance(other, Collection):
+            by_part = scope.compare(other, parts, scope) if reverse else scope.compare(parts, other, scope)
+            if by_part.kind == "equal":
+                return by_part
+        if one.operators == ("=",) and isinstance(other, Collection) and other.items:
+            solutions = compare_sets(target, answer, scope) if _are_relations(other.items) else None
+            if solutions is not None and solutions.kind == "equal":
+                return solutions
+        if "in" in one.operators and one.operators == ("in",):
+            value = one.operands[1]
+            return scope.compare(other, value, scope) if reverse else scope.compare(value, other, scope)
+        return compare_equation_with_value(one, other, scope, reverse=reverse)
+    return different()
+
+
+def _are_relations(nodes: Sequence[Node]) -> bool:
+    return all(isinstance(node, Relation) for node in nodes)
+
+
+def _compare_collections(target: Node, answer: Node, scope: Scope) -> MathOutcome:
+    """Two nodes at least one of which is several things."""
+    if isinstance(target, Collection) and isinstance(answer, Collection):
+        return compare_collections(target, answer, scope)
+    for one, other, reverse in ((target, answer, False), (answer, target, True)):
+        if isinstance(one, Collection) and len(one.items) == 1:
+            return scope.compare(other, one.items[0], scope) if reverse else scope.compare(one.items[0], other, scope)
+    return different("structure", "several things on one side only")
+
+
+def _compare_parts(target: Node, answer: Node, scope: Scope) -> MathOutcome:
+    """Intervals and unions of other things than real numbers, as written."""
+    match target, answer:
+        case Interval(), Interval():
+            if (target.low_closed, target.high_closed) != (answer.low_closed, answer.high_closed):
+                return different("structure", "open and closed bounds")
+            return all_of(scope.each((target.low, target.high), (answer.low, answer.high)))
+        case SetOperation(operator, operands), SetOperation(other, others) if operator == other:
+            if operator in ("union", "intersection"):
+                return match(operands, others, scope)
+            if len(operands) == len(others):
+                return all_of(scope.each(operands, others))
+    return different("structure", "sets of another form")
+
+
+def _compare_residues(target: Node, answer: Node, scope: Scope) -> MathOutcome | None:
+    """Values by a modulus: two moduli must be equal, a modulus on one side only is accepted."""
+    match target, answer:
+        case FunctionCall("mod" | "residue", (value, modulus)), FunctionCall("mod" | "residue", (said, other)):
+            left, right = (FunctionCall("mod", (part, modulus)) for part in (value, said))
+            return all_of((scope.compare(modulus, other, scope), compare_values(left, right, scope)))
+        case (FunctionCall("residue"), Based()) | (Based(), FunctionCall("residue")):
+            return different("structure", "a modulus on one side and a base on the other")
+        case FunctionCall("residue", (value, _)), _:
+            return compare_values(value, answer, scope)
+        case _, FunctionCall("residue", (said, _)):
+            return compare_values(target, said, scope)
+        case _:
+            return None
+
+
+def _compare_numberless(target: Node, answer: Node, scope: Scope) -> MathOutcome | None:
+    """Nodes that are not numbers: ratios of three and more, hours with minutes, formulas by cases, builders of sets."""
+    if type(target) not in _NUMBERLESS and type(answer) not in _NUMBERLESS:
+        return None
+    if (_adds_quantities(target) or _adds_quantities(answer)) and scope.policy.dates_and_times:
+        duration = compare_durations(target, answer, scope)
+        if duration is not None:
+            return duration
+    match target, answer:
+        case FunctionCall("ratio", (first, *parts)), FunctionCall("ratio", (other, *others)) if len(parts) > 1:
+            if len(parts) != len(others):
+                return different("structure", "ratios of different lengths")
+            crosswise = ((Product((part, other)), Product((first, said))) for part, said in zip(parts, others))
+            return all_of(scope.compare(left, right, scope) for left, right in crosswise)
+        case (FunctionCall("ratio", parts), _) | (_, FunctionCall("ratio", parts)) if len(parts) > 2:
+            return different("structure", "a ratio on one side only")
+        case Sum(terms), Sum(others) if all(isinstance(term, Quantity) for term in (*terms, *others)):
+            return match(terms, others, scope)
+        case FunctionCall("cases", cases), FunctionCall("cases", others):
+            return match(cases, others, scope)
+        case FunctionCall("set", parts), FunctionCall("set", others) if len(parts) == len(others):
+            return all_of(scope.each(parts, others))
+        case FunctionCall("conjunction" | "disjunction" as logic, parts), FunctionCall(other, others):
+            return match(parts, others, scope) if logic == other else different("structure", "other propositions")
+        case (FunctionCall("mod" | "residue"), _) | (_, FunctionCall("mod" | "residue")):
+            return _compare_residues(target, answer, scope)
+        case FunctionCall("cross", parts), FunctionCall("cross", others):
+            return all_of(scope.each(parts, others))
+        case (FunctionCall("cases" | "set"), _) | (_, FunctionCall("cases" | "set")):
+            return different("structure", "of another kind")
+        case _:
+            return None
+
+
+def _adds_quantities(node: Node) -> bool:
+    return isinstance(node, Sum) and isinstance(next(iter(node.terms), None), Quantity)
+
+
+# Comparing two texts.
 
 MAX_SEARCHED_CHARS = 50_000
 """Characters at the end of a text that are searched for an answer. Texts that are parsed are far shorter."""
@@ -82,6 +302,8 @@ _NO_LABEL = re.compile(
     r"|(?:or|and|nor|&)\s?\(?[A-J](?![A-Za-z])",
     re.IGNORECASE,
 )
+# A chemical formula has a capital; other capitals than those of ASCII differ as well.
+_MAY_BE_FORMULA = re.compile(r"[A-Z\x80-\U0010ffff]")
 # Every choice has this: a letter without another one next to it.
 _LONE_LETTER = re.compile(r"[A-Ja-j](?<![A-Za-z].)(?![A-Za-z])", re.DOTALL)
 _LETTER = re.compile(r"(?:(?:[Oo]ption|[Cc]hoice) )?(?:\\text\w*\{)?\(?([A-Ja-j])\)?\}?\.?")
@@ -126,20 +348,22 @@ def decide(target: str, answer: str, policy: MathPolicy, *, whole: bool = False)
     """
     # A tab at the start may be the rest of "\\text", so it is repaired before blanks are dropped.
     target, answer = restored(target[-MAX_SEARCHED_CHARS:]).strip(), restored(answer[-MAX_SEARCHED_CHARS:]).strip()
-    target, answer = with_conjunctions(target), with_conjunctions(answer)
+    target, answer = (with_conjunctions(text) if " " in text else text for text in (target, answer))
     if not (target.isascii() and answer.isascii()):
         target, answer = (in_english(text, words=policy.chinese_words) for text in (target, answer))
     if policy.dates_and_times and ":" in target and (clock := other_clock(target, answer)) is not None:
         return _decision(clock)
-    if policy.chemical_formulas and (
-        has_number_inside(target) or has_number_inside(answer) or other_capitals(target, answer)
+    if (
+        policy.chemical_formulas
+        and (_MAY_BE_FORMULA.search(target) or _MAY_BE_FORMULA.search(answer))
+        and (has_number_inside(target) or has_number_inside(answer) or other_capitals(target, answer))
     ):
         formula = _compare_kinds(_Texts.of(target, answer, whole=whole), policy)
         if formula is not None:
             return _decision(formula)
-    literal = literally((target,), answer, policy)
+    literal = _as_text(target, answer, policy)
     if literal is not None:
-        return Decision(verdict=literal, method="literal")
+        return literal
     texts = _Texts.of(target, answer, whole=whole)
     written = _as_read(texts, policy)
     if written.verdict is Verdict.CORRECT:
@@ -189,14 +413,17 @@ def _respelled(texts: _Texts, written: Decision, policy: MathPolicy) -> Decision
 
 def _as_respelled(target: str, answer: str, policy: MathPolicy, *, whole: bool) -> Decision:
     decision = _as_written(target, answer, policy, whole=whole)
-    return dataclasses.replace(decision, method="structure") if decision.method == "literal" else decision
+    return dataclasses.replace(decision, method="structure") if decision.method == LITERAL else decision
 
 
 def _as_written(target: str, answer: str, policy: MathPolicy, *, whole: bool) -> Decision:
-    literal = literally((target,), answer, policy)
-    if literal is not None:
-        return Decision(verdict=literal, method="literal")
-    return _as_read(_Texts.of(target, answer, whole=whole), policy)
+    return _as_text(target, answer, policy) or _as_read(_Texts.of(target, answer, whole=whole), policy)
+
+
+def _as_text(target: str, answer: str, policy: MathPolicy) -> Decision | None:
+    """The decision on the same text, or on two integers; None for others."""
+    literal = literally((target,), answer, policy) if answer == target or answer[-1:].isdigit() else None
+    return None if literal is None else Decision(verdict=literal, method=LITERAL)
 
 
 def _as_read(texts: _Texts, policy: MathPolicy) -> Decision:

@@ -18,8 +18,8 @@ from typing import Any, NoReturn, TypeAlias
 
 from flint import arb
 
-from crucible_worker.grading.math.balls import FEW_BITS, Ball, Balls, NotReal, NoValue, Trait, Work, rounded
-from crucible_worker.grading.math.exact import Undefined, rational
+from crucible_worker.grading.math.balls import FEW_BITS, Ball, Balls, NotReal, Trait, rounded
+from crucible_worker.grading.math.exact import NoValue, Undefined, Work, rational
 from crucible_worker.grading.math.tree import (
     Based,
     Constant,

@@ -14,7 +14,7 @@ from fractions import Fraction
 
 from flint import fmpz
 
-from crucible_worker.grading.math.tree import Based, FunctionCall, Node, Number, Power, Product, Quantity, Sum
+from crucible_worker.grading.math.tree import Based, Constant, FunctionCall, Node, Number, Power, Product, Quantity, Sum
 
 __all__ = [
     "MAX_BITS",
@@ -22,7 +22,9 @@ __all__ = [
     "MAX_MODULUS",
     "MAX_ROOT",
     "MAX_WORK",
+    "NoValue",
     "Undefined",
+    "Work",
     "based_value",
     "rational",
     "rational_or_none",
@@ -500,3 +502,64 @@ _FUNCTIONS: Mapping[str, tuple[int | None, Callable[..., _Ratio]]] = {
     "ln": (1, _natural_logarithm),
 }
 """Functions of rational arguments: the number of arguments, None for any number, and the function."""
+
+
+# What the evaluations of one pair share: the remaining budget, results for nodes, and units as numbers.
+
+
+class NoValue(Exception):
+    """This arithmetic cannot determine the value."""
+
+
+class Work:
+    """What all evaluations of one pair share: the steps that are left, and the results for nodes."""
+
+    __slots__ = ("_exact", "_lowered", "_refused", "hidden", "steps")
+
+    def __init__(self, steps: int) -> None:
+        self.steps = steps
+        self.hidden = 0
+        """Bits below the leading one in which something matters: agreement in fewer bits does not show it."""
+        self._exact: dict[int, Fraction | None] = {}
+        self._refused: set[int] = set()
+        self._lowered: dict[int, Node] = {}
+
+    def charge(self, steps: int) -> None:
+        """Take steps.
+
+        Raises:
+            NoValue: none are left.
+        """
+        self.steps -= steps
+        if self.steps < 0:
+            raise NoValue("too much to compute")
+
+    def exact(self, node: Node) -> Fraction | None:
+        """The exact value of a node, if it is a rational constant. The node must outlive this."""
+        if type(node) is Number:
+            return node.value
+        key = id(node)
+        if key not in self._exact:
+            self._exact[key] = rational(node, self._refused)
+        return self._exact[key]
+
+    def lowered(self, node: Quantity | Based) -> Node:
+        """A degree, a percent sign or a base inside arithmetic, as a number: always the same node for a node.
+
+        Raises:
+            NoValue: for every other unit.
+        """
+        result = self._lowered.get(id(node))
+        if result is None:
+            result = self._lowered[id(node)] = _lowered(node)
+        return result
+
+
+def _lowered(node: Quantity | Based) -> Node:
+    if isinstance(node, Based):
+        return Number(based_value(node))
+    if node.unit == "percent":
+        return Product((node.value, Number(Fraction(1, 100))))
+    if node.unit == "degree":
+        return Product((node.value, Number(Fraction(1, 180)), Constant("pi")))
+    raise NoValue("a unit")

@@ -6,25 +6,15 @@ powers, factorials, subscripts, percent and degree signs.
 
 from __future__ import annotations
 
-from fractions import Fraction
+from collections.abc import Callable
 
 from crucible_worker.grading.math import quantities
-from crucible_worker.grading.math.parsing import (
-    MINUS_ONE,
-    Cursor,
-    GrammarRules,
-    added,
-    as_set,
-    is_membership,
-    is_proper,
-    multiplied,
-    negative,
-    quotient,
-    with_unit_outside,
-)
+from crucible_worker.grading.math.lexer import Cursor
 from crucible_worker.grading.math.quantities import based, number_of_words
 from crucible_worker.grading.math.tokens import NUMBER_SETS, spelled
 from crucible_worker.grading.math.tree import (
+    MINUS_ONE,
+    ZERO,
     Based,
     Collection,
     Constant,
@@ -40,9 +30,38 @@ from crucible_worker.grading.math.tree import (
     SetOperation,
     Sum,
     Symbol,
+    added,
+    as_set,
+    is_membership,
+    is_proper,
+    multiplied,
+    negative,
+    quotient,
+    spread_unit,
+    with_unit_outside,
 )
 
-__all__ = ["MAX_POSTFIXES", "UNKNOWN_FUNCTIONS", "Expressions", "Names"]
+__all__ = ["MAX_POSTFIXES", "UNKNOWN_FUNCTIONS", "Expressions", "GrammarRules", "Names"]
+
+
+class GrammarRules:
+    """Rules that parts of the grammar need from higher parts: `grammar` sets them."""
+
+    __slots__ = ("argument", "called", "group", "items", "primary", "statement")
+
+    argument: Callable[[Cursor], Node]
+    """A group in braces, or the single token that a command takes without braces."""
+    called: Callable[[Cursor, str], FunctionCall]
+    """An unknown function of the content of the bracket that was just read."""
+    group: Callable[[Cursor], Node]
+    """A group in braces."""
+    items: Callable[[Cursor], tuple[list[Node], list[str]]]
+    """Statements with separators between them, and the separators."""
+    primary: Callable[[Cursor], Node]
+    """An operand without its suffixes."""
+    statement: Callable[[Cursor], Node]
+    """Sums with relations, set operations or ratios between them."""
+
 
 # Names of symbols: indices and primes, and other uses of these signs: bases, minutes, `C_n^k`, calls.
 
@@ -179,7 +198,6 @@ _STARTS = spelled(
 _POSTFIX = spelled("^ ! _ ' % degree")
 _UNIT_STARTS = frozenset(("word", "upright", "name", "currency", "frac"))
 _ENDS = frozenset({"end", "setop", "relation", ",", ")", "}", "and"})
-_ZERO = Number(Fraction(0))
 _ARROWS = ("vec ", "overrightarrow ", "hat ", "widehat ")
 
 
@@ -197,7 +215,7 @@ class Expressions:
         kinds = cursor.kinds
         kind = kinds[cursor.at]
         if kind == "plusminus":
-            left: Node = self._plus_minus(cursor, _ZERO)
+            left: Node = self._plus_minus(cursor, ZERO)
         elif kind == "-" or kind == "+":
             numeral = kinds[cursor.at + 1] == "number"
             left = self._signed(cursor)
@@ -221,7 +239,7 @@ class Expressions:
             elif kind == "plusminus":
                 terms = [self._plus_minus(cursor, added(terms))]
             else:
-                return quantities.spread_unit(terms)
+                return spread_unit(terms)
             kind = kinds[cursor.at]
 
     def _plus_minus(self, cursor: Cursor, left: Node) -> PlusMinus:

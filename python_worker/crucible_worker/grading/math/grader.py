@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import string
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import structlog
@@ -21,19 +22,33 @@ from crucible_worker.declared_options import Flat
 from crucible_worker.grading import base
 from crucible_worker.grading.base import MAX_INLINE_CHARS, MAX_TEXT_BYTES, Cache, blank_target, exceeds
 from crucible_worker.grading.children import MEMORY_BYTES, ChildResult
+from crucible_worker.grading.choice import choices_that_are, names_of
+from crucible_worker.grading.enclosed import has_box, json_answer, last_tagged, may_hold_tag
 from crucible_worker.grading.extract import extract, spoken
-from crucible_worker.grading.math import literal
-from crucible_worker.grading.math.judging import Judgement, Question, give_up, judge, prove, search, whole_of
+from crucible_worker.grading.math.judging import Judgement, Question, give_up, judge, prove, search
+from crucible_worker.grading.math.literal import LITERAL, literally
 from crucible_worker.grading.pool import CLOCK_FACTOR, MAX_DEATHS, SLOW_SECONDS, GradingPool
 from crucible_worker.util.error_reporter import logged, with_id
 from crucible_worker.util.tasks import SharedLock
 
-__all__ = ["MAX_TARGETS", "POLICY_VERSION", "Labelled", "MathGrader", "MathOptions", "graded_alone"]
+__all__ = [
+    "MAX_TARGETS",
+    "POLICY_VERSION",
+    "WHOLE_MARGIN",
+    "ChoiceQuestion",
+    "Labelled",
+    "MathGrader",
+    "MathOptions",
+    "graded_alone",
+    "whole_of",
+]
 
 POLICY_VERSION = "4"
 """Version of the rules and defaults of equality; it changes whenever a verdict may change."""
 MAX_TARGETS = 64
 """Targets of one item; with more it is UNDECIDED."""
+WHOLE_MARGIN = 100
+"""A response is compared as a whole where it is this much longer than twice a target at most."""
 CACHED_ENTRIES, CACHED_CHARS = 65_536, 8 * 1024 * 1024
 """Cached questions with their results, and their total characters."""
 
@@ -167,8 +182,8 @@ class MathGrader:
 
     def _known(self, question: Question) -> Judgement | None:
         """The grade that is known at once."""
-        verdict = literal.literally(question.targets, question.answer, question.policy)
-        whole = question.whole and literal.literally(question.targets, question.whole, question.policy)
+        verdict = literally(question.targets, question.answer, question.policy)
+        whole = question.whole and literally(question.targets, question.whole, question.policy)
         if whole is Verdict.CORRECT:
             verdict = whole
         if verdict is not None:
@@ -222,7 +237,7 @@ async def graded_alone(
 ) -> base.Grade:
     """One response, judged by a function that judges batches; if the targets name choices, by the choice that it is."""
     (grade,) = await grade_batch((GradeItem(response=response, targets=tuple(targets)),))
-    asked = literal.ChoiceQuestion.of(targets, choices, labels) if grade.problem is None and grade.extracted else None
+    asked = ChoiceQuestion.of(targets, choices, labels) if grade.problem is None and grade.extracted else None
     if asked is not None:
         grade = asked.grade(grade, await grade_batch(asked.items(grade.extracted)))
     told = grade if grade.problem is None else dataclasses.replace(grade, reason=grade.problem.message)
@@ -270,6 +285,23 @@ def _read(item: GradeItem, policy: MathPolicy, searched: _Searched | _Verdict | 
     return _ExtractedQuestion(question, extracted.how, taken)
 
 
+def whole_of(said: str, answer: str, targets: Sequence[str]) -> str:
+    """The text of a response, if it may be a target itself: it has a similar length, and is more than its answer.
+
+    One with a box, an answer tag or a JSON object marks its answer, and only that counts, unless the response is
+    written like a target.
+    """
+    said = said.strip(" \n")  # a tab may be the rest of a command
+    short = said != answer and len(said) <= 2 * max(map(len, targets)) + WHOLE_MARGIN
+    return said if short and (said in targets or (not has_box(said) and not _is_enclosed(said))) else ""
+
+
+def _is_enclosed(said: str) -> bool:
+    return ('"' in said and json_answer(said)[0] is not None) or (
+        may_hold_tag(said) and last_tagged(said)[0] is not None
+    )
+
+
 def _weight(question: Question) -> int:
     return len(question.answer) + len(question.whole) + sum(map(len, question.targets))
 
@@ -308,8 +340,8 @@ def _grade(item: GradeItem, reading: _ExtractedQuestion, found: _Verdict) -> Gra
 
 _SCORES: Mapping[Verdict | None, float] = {Verdict.CORRECT: 1.0, Verdict.INCORRECT: 0.0}
 _LITERAL = {
-    Verdict.CORRECT: Judgement(Verdict.CORRECT, literal.METHOD, ""),
-    Verdict.INCORRECT: Judgement(Verdict.INCORRECT, literal.METHOD, "another integer"),
+    Verdict.CORRECT: Judgement(Verdict.CORRECT, LITERAL, ""),
+    Verdict.INCORRECT: Judgement(Verdict.INCORRECT, LITERAL, "another integer"),
 }
 _NOTHING = Judgement(None, "", "")
 _LOST: Mapping[str, Judgement] = {
@@ -322,3 +354,71 @@ _LOST: Mapping[str, Judgement] = {
     "memory": Judgement(Verdict.UNDECIDED, "limit", f"it needed more than {MEMORY_BYTES // 2**20:,} MiB"),
     "died": Judgement(Verdict.UNDECIDED, "limit", f"the process that computed it died, {MAX_DEATHS} times"),
 }
+
+
+# Questions with choices: which choice an answer is, by its letter, its text, or a value that is equal to it.
+
+_BY_CHOICE = "choice"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class ChoiceQuestion:
+    """The choices of the question."""
+
+    choices: Sequence[str]
+    """Their texts."""
+    expected: frozenset[int]
+    """The right ones, by index."""
+    names: Mapping[str, int]
+    """Their letters and their labels."""
+
+    @classmethod
+    def of(cls, targets: Sequence[str], choices: Sequence[str], labels: Sequence[str] = ()) -> ChoiceQuestion | None:
+        """The question whose right choices are the targets; None if a target is none of the choices, or two of them."""
+        if not choices or exceeds(choices):
+            return None
+        named = [choices_that_are(target, choices, labels) for target in targets]
+        if not named or any(len(places) != 1 for places in named):
+            return None
+        return cls(choices, frozenset[int]().union(*named), names_of(len(choices), labels))
+
+    def items(self, answer: str) -> list[GradeItem]:
+        """An answer next to each letter or label of a choice, and then next to the text of each."""
+        return [GradeItem(answer=answer, targets=(target,)) for target in (*self.names, *self.choices)]
+
+    def grade(self, found: Grade, grades: Sequence[Grade]) -> Grade:
+        """The grade of an answer from the grades of `items`."""
+        places, count = tuple(self.names.values()), len(self.names)
+        by_letter = frozenset(places[place] for place in _right(grades[:count]))
+        by_text = frozenset(_right(grades[count:]))
+        if len(by_text) > 1:
+            # 5 is both 5 km and 5 cm if units may be missing: the choice with the same text is meant.
+            by_text = by_text & choices_that_are(found.extracted, self.choices) or by_text
+        named = by_letter & by_text or by_letter | by_text
+        duration = found.duration_ns + sum(grade.duration_ns for grade in grades)
+        found = dataclasses.replace(found, method=_BY_CHOICE, reason="", duration_ns=duration)
+        if named and (named <= self.expected or not named & self.expected):
+            return _scored(found, right=named <= self.expected)
+        if named:
+            letters = ", ".join(string.ascii_uppercase[place] for place in sorted(named))
+            return _left_open(found, f"the answer is several of the choices: {letters}")
+        for grade in grades:
+            if grade.verdict is Verdict.ERROR:
+                return grade
+        undecided = next((grade for grade in grades if grade.verdict is Verdict.UNDECIDED), None)
+        if undecided is not None:
+            return _left_open(found, undecided.reason)
+        return dataclasses.replace(_scored(found, right=False), reason="the answer is none of the choices")
+
+
+def _right(grades: Sequence[Grade]) -> Iterator[int]:
+    return (place for place, grade in enumerate(grades) if grade.verdict is Verdict.CORRECT)
+
+
+def _scored(found: Grade, *, right: bool) -> Grade:
+    verdict = Verdict.CORRECT if right else Verdict.INCORRECT
+    return dataclasses.replace(found, verdict=verdict, score=float(right))
+
+
+def _left_open(found: Grade, reason: str) -> Grade:
+    return dataclasses.replace(found, verdict=Verdict.UNDECIDED, score=None, reason=reason)

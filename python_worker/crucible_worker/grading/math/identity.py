@@ -1,12 +1,13 @@
-"""Whether two expressions are equal: by a prime field if that decides, otherwise by numbers.
+"""Whether two expressions are equal; the outcome of comparing two trees, and the state that comparisons share.
 
-Equal means equal wherever both sides are real: ln(a/b) is ln a - ln b, sqrt(x^2) is not x. If i occurs, or nothing
-is real, complex values decide. A removable singularity does not matter.
+An expression is compared by a prime field if that decides, otherwise by numbers. Equal means equal wherever both sides
+are real: ln(a/b) is ln a - ln b, sqrt(x^2) is not x. If i occurs, or nothing is real, complex values decide. A
+removable singularity does not matter.
 
-1. A prime field proves rational functions equal or different, and many other expressions equal.
-2. Balls of few bits distinguish different expressions at one point.
-3. Expressions that agree there at every point are compared with many bits: constants, and functions at some points.
-   Functions that agree there to 50 digits count as equal, except those that jump (floor, gcd): these are left open.
+1. A prime field proves rational functions equal or different, and many other expressions equal. 2. Balls of few bits
+distinguish different expressions at one point. 3. Expressions that agree there at every point are compared with many
+bits: constants, and functions at some points. Functions that agree there to 50 digits count as equal, except those
+that jump (floor, gcd): these are left open.
 """
 
 from __future__ import annotations
@@ -17,28 +18,50 @@ import enum
 import itertools
 import math
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
-from crucible_worker.grading.math.balls import FEW_BITS, Ball, NotReal, NoValue, Trait, Work, agreement, exactly
+from crucible_bridge.types import MathPolicy
+from crucible_worker.grading.math.balls import FEW_BITS, Ball, NotReal, Trait, agreement, exactly
 from crucible_worker.grading.math.evaluate import Evaluation, approximate
-from crucible_worker.grading.math.exact import Undefined, rational
+from crucible_worker.grading.math.exact import NoValue, Undefined, Work, rational
 from crucible_worker.grading.math.modular import PRIMES, ModularEvaluation
-from crucible_worker.grading.math.tree import FunctionCall, Node, Number, Power, Product, Sum, ordered_symbols, replaced
+from crucible_worker.grading.math.tree import (
+    FunctionCall,
+    Node,
+    Number,
+    Power,
+    Product,
+    Sum,
+    nodes_of,
+    ordered_symbols,
+    rebuilt,
+    replaced,
+)
 
 __all__ = [
+    "MAX_COMPARISONS",
+    "MAX_PAIRS",
     "MAX_STEPS",
     "MAX_SYMBOLS",
     "PRECISIONS",
     "WHOLE_POINTS",
     "ExpressionRelation",
     "IdentityFinding",
+    "MathOutcome",
+    "Pair",
+    "Scope",
+    "all_of",
+    "any_of",
     "complex_point",
+    "different",
+    "equal",
     "examine",
     "identical",
     "points",
     "points_between",
+    "unknown",
 ]
 
 # Points at which two expressions are compared: drawn at random once, ordered so that early ones distinguish most.
@@ -481,3 +504,138 @@ class _Comparison:
 
     def _evaluation(self, values: Mapping[str, Ball], bits: int, *, real: bool) -> Evaluation:
         return Evaluation(self._work, values, self._known.setdefault((bits, real), {}), real=real, bits=bits)
+
+
+MAX_COMPARISONS = 2_000
+"""Comparisons of trees in one decision; one that takes more is UNDECIDED."""
+MAX_IDENTITIES = 64
+"""Pairs of formulas that one decision examines by numbers; each may take 5 ms, most take 50 us."""
+MAX_PAIRS = 8
+"""Pairs of trees that remain to be proven; an outcome with more of them stays undecided."""
+
+Pair: TypeAlias = tuple[Node, Node]
+"""Two trees of arithmetic that must be proven equal."""
+
+_REAL_ELSEWHERE = IdentityFinding(
+    identity=ExpressionRelation.DIFFERENT, reason="an absolute value extends where one side is real"
+)
+_TOO_MUCH = IdentityFinding(identity=ExpressionRelation.UNKNOWN, reason="too much to compare")
+_RANK = {"": 0, "literal": 1, "rational": 2, "text": 3, "structure": 4, "identity": 5, "symbolic": 6}
+
+
+# The outcome of comparing two trees, and the state of comparisons.
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class MathOutcome:
+    """Whether two trees are equal."""
+
+    kind: Literal["equal", "different", "unknown"]
+    """`unknown` is equal if each of `pairs` is, and undecided if there are none."""
+    method: str = ""
+    """The strongest means that were needed: "rational", "text", "structure", "identity"."""
+    reason: str = ""
+    """The reason, for people."""
+    pairs: tuple[Pair, ...] = ()
+    """The pairs that remain to be proven."""
+    agrees: bool = False
+    """Numbers agreed so far for every pair."""
+
+
+def equal(method: str = "structure", reason: str = "") -> MathOutcome:
+    """They are equal."""
+    return MathOutcome("equal", method, reason)
+
+
+def different(method: str = "structure", reason: str = "") -> MathOutcome:
+    """They are not equal."""
+    return MathOutcome("different", method, reason)
+
+
+def unknown(reason: str, pairs: tuple[Pair, ...] = (), *, method: str = "", agrees: bool = False) -> MathOutcome:
+    """It is unknown, or not yet known."""
+    return MathOutcome("unknown", method, reason, pairs, agrees)
+
+
+def all_of(outcomes: Iterable[MathOutcome], *, method: str = "structure") -> MathOutcome:
+    """Equal if all are; the first difference ends it."""
+    found: list[MathOutcome] = []
+    for outcome in outcomes:
+        if outcome.kind == "different":
+            return outcome
+        found.append(outcome)
+    strongest = max((outcome.method for outcome in found), key=_rank, default=method)
+    strongest = max(strongest, method, key=_rank)
+    open_ones = [outcome for outcome in found if outcome.kind == "unknown"]
+    if not open_ones:
+        return equal(strongest)
+    pairs = tuple(pair for outcome in open_ones for pair in outcome.pairs)
+    if len(pairs) > MAX_PAIRS or not all(outcome.pairs for outcome in open_ones):
+        pairs = ()
+    return unknown(open_ones[0].reason, pairs, method=strongest, agrees=all(outcome.agrees for outcome in open_ones))
+
+
+def any_of(outcomes: Iterable[MathOutcome]) -> MathOutcome:
+    """Equal if one is; otherwise the first that is open, and the first difference if none is open."""
+    first: MathOutcome | None = None
+    for outcome in outcomes:
+        if outcome.kind == "equal":
+            return outcome
+        if first is None or (first.kind == "different" and outcome.kind == "unknown"):
+            first = outcome
+    return first if first is not None else different()
+
+
+@dataclasses.dataclass(slots=True)
+class Scope:
+    """The state that the comparisons of one decision share."""
+
+    policy: MathPolicy
+    """What counts as equivalent."""
+    compare: Callable[[Node, Node, Scope], MathOutcome]
+    """Compares two trees of any shape; comparisons of a shape use it for the parts."""
+    comparisons: int = MAX_COMPARISONS
+    """How many comparisons are left."""
+    identities: int = MAX_IDENTITIES
+    """How many pairs of formulas may still be examined."""
+    sizes: dict[Node, float | None] = dataclasses.field(default_factory=dict)
+    """Computed values of constants, for matching lists."""
+
+    def charge(self) -> bool:
+        """Count one comparison; False when none are left."""
+        self.comparisons -= 1
+        return self.comparisons >= 0
+
+    def examine(self, left: Node, right: Node) -> IdentityFinding:
+        """Examine two formulas by numbers; UNKNOWN after too many.
+
+        For an absolute value, the real domain matters: ln x is real for half of the numbers for which ln|x| is real.
+        """
+        self.identities -= 1
+        if self.identities < 0:
+            return _TOO_MUCH
+        if self.policy.log_abs_optional:
+            left, right = _without_log_abs(left), _without_log_abs(right)
+        finding = examine(left, right)
+        return _REAL_ELSEWHERE if finding.one_sided and (_has_absolute(left) or _has_absolute(right)) else finding
+
+    def each(self, lefts: Iterable[Node], rights: Iterable[Node]) -> Iterator[MathOutcome]:
+        """Compare pairs lazily, one by one."""
+        for left, right in zip(lefts, rights):
+            yield self.compare(left, right, self)
+
+
+def _has_absolute(node: Node) -> bool:
+    return any(isinstance(part, FunctionCall) and part.function == "abs" for part in nodes_of(node))
+
+
+def _without_log_abs(node: Node) -> Node:
+    """The node with ln x for ln|x|."""
+    match node:
+        case FunctionCall("ln" | "log" as function, (FunctionCall("abs", (of,)), *base)):
+            node = FunctionCall(function, (of, *base))
+    return rebuilt(node, _without_log_abs)
+
+
+def _rank(method: str) -> int:
+    return _RANK.get(method, 0)

@@ -8,20 +8,17 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from crucible_bridge.types import MathPolicy, Verdict
-from crucible_worker.grading.enclosed import has_box, json_answer, last_tagged, may_hold_tag
 from crucible_worker.grading.extract import extract, spoken
 
 if TYPE_CHECKING:
     from crucible_worker.grading.math.decide import Decision
 
-__all__ = ["MAX_SAID_CHARS", "WHOLE_MARGIN", "Judgement", "Question", "give_up", "judge", "prove", "search", "whole_of"]
+__all__ = ["MAX_SAID_CHARS", "Judgement", "Question", "give_up", "judge", "prove", "search"]
 
-WHOLE_MARGIN = 100
-"""A response is compared as a whole where it is this much longer than twice a target at most."""
 MAX_SAID_CHARS = 2_000
 """Longest text of a response, without its reasoning, that a child returns with the answer."""
 
@@ -54,23 +51,6 @@ class Judgement:
     """The reason, for people."""
     pending: bytes = b""
     """The needed proof, for `prove`: a pickle of trees, which the worker passes on and never loads."""
-
-
-def whole_of(said: str, answer: str, targets: Sequence[str]) -> str:
-    """The text of a response, if it may be a target itself: it has a similar length, and is more than its answer.
-
-    One with a box, an answer tag or a JSON object marks its answer, and only that counts, unless the response is
-    written like a target.
-    """
-    said = said.strip(" \n")  # a tab may be the rest of a command
-    short = said != answer and len(said) <= 2 * max(map(len, targets)) + WHOLE_MARGIN
-    return said if short and (said in targets or (not has_box(said) and not _is_enclosed(said))) else ""
-
-
-def _is_enclosed(said: str) -> bool:
-    return ('"' in said and json_answer(said)[0] is not None) or (
-        may_hold_tag(said) and last_tagged(said)[0] is not None
-    )
 
 
 def search(response: str) -> tuple[str, str, str]:

@@ -1,6 +1,6 @@
-"""Tokens of an answer, and the lines that divide it.
+"""Tokens of an answer, the lines that divide it, and a position in the tokens.
 
-`tokens` distinguishes words from products of symbols. Every character is examined a bounded number of times: the
+Every character is examined a bounded number of times: the
 quantifiers are possessive or bounded.
 """
 
@@ -9,32 +9,42 @@ quantifiers are possessive or bounded.
 from __future__ import annotations
 
 import dataclasses
+import functools
+import itertools
 import re
+from typing import NoReturn
 
 from crucible_worker.grading.math.tokens import (
     BOXES,
     CHARACTERS,
+    CUSTOMARY_RATES,
+    ENDING_UNITS,
     FIXED,
+    FUNCTIONS,
     GRAPHIC_TAGS,
-    MAX_LETTERS,
+    SHORT_WORDS,
+    UNIT_ABBREVIATIONS,
     UPRIGHT_COMMANDS,
     WIDE_SPACE,
-    italic_letters,
-    upright_letters,
+    WORD_TOKENS,
 )
-from crucible_worker.grading.math.units import CUSTOMARY_RATES, ENDING_UNITS, UNIT_ABBREVIATIONS
 
 __all__ = [
     "MAX_CHARS",
+    "MAX_DEPTH",
+    "MAX_LETTERS",
     "MAX_TOKENS",
     "OPERAND_ENDS",
+    "Cursor",
     "TokenColumns",
     "TooLarge",
     "Unreadable",
     "divided",
+    "italic_letters",
     "marked_lines",
     "restored",
     "tokenize",
+    "upright_letters",
     "written_out",
 ]
 
@@ -515,3 +525,123 @@ _AFTER_UNITS = frozenset(".,;)^$}") | {"\\newline"}
 _SET_STARTS = frozenset({"[", "(", "\\{", "{", "\\left", "\\mathbb"})
 _GLUED_SPACES = ("\\quad", "\\qquad")
 _SET_BRACES = frozenset({"\\{", "\\}"})
+
+
+# A position in the tokens.
+
+MAX_DEPTH = 40
+"""Brackets, groups, exponents and functions within each other."""
+
+# End tokens after the end, so that looking ahead needs no check.
+_LOOK_AHEAD = 8
+_PADDING_KINDS = ["end"] * _LOOK_AHEAD
+_PADDING_VALUES = [""] * _LOOK_AHEAD
+
+
+class Cursor:
+    """Tokens, read from left to right: `at` grows, except for a unit or a subscript that is read in two ways.
+
+    It is the only state while an answer is read: it is passed to the parts of the grammar, which have none.
+    """
+
+    __slots__ = ("at", "bar", "bound", "depth", "kinds", "steps", "values")
+
+    def __init__(self, tokens: TokenColumns) -> None:
+        self.kinds = tokens.kinds + _PADDING_KINDS
+        self.values = tokens.values + _PADDING_VALUES
+        self.at = 0
+        """The next token."""
+        self.depth = 0
+        """Nested brackets, groups and so on around it."""
+        self.steps = 0
+        """Operands read so far: work is proportional to it."""
+        self.bar = "opens"
+        """The meaning of `|` after an operand: it "opens" an absolute value, "closes" one, or means "such that"."""
+        self.bound: tuple[str, ...] = ()
+        """Variables that a sum, product, integral or limit binds: there `i` is not a constant."""
+
+    def fail(self, reason: str = "") -> NoReturn:
+        """Give up."""
+        raise Unreadable(reason or f"unexpected {self.values[self.at] or 'end'}")
+
+    def expect(self, kind: str) -> None:
+        """Skip a required token."""
+        if self.kinds[self.at] != kind:
+            self.fail(f"{kind} expected")
+        self.at += 1
+
+    def enter(self) -> None:
+        """Go one level deeper; `leave` must follow."""
+        self.depth += 1
+        if self.depth > MAX_DEPTH:
+            raise TooLarge(f"nested deeper than {MAX_DEPTH}")
+
+    def leave(self) -> None:
+        """Go back one level."""
+        self.depth -= 1
+
+
+# Runs of letters are words, names, functions, or products of symbols:
+#
+# - A run of letters with a mathematical meaning (`sin`, `pi`, `and`) has that meaning; so have `sinx`, `xlnx`.
+# - After an operand, a run that abbreviates a unit (`cm`) is that unit; alone it is not.
+# - Two or more capitals are a name: `AB` is one symbol, different from `BA`.
+# - In upright type (`\text`, `\mathrm`, ...) two or more letters are a word.
+# - Elsewhere a run is a word if it has four letters or more, one of them a vowel, and is not a stretch of the alphabet
+#   (`abcd`); if it is a capital and two or more small letters; or if it is one of a few short English words. Every
+#   other run is a product of symbols: `xy`, `abc`, `Cx`.
+
+MAX_LETTERS = 24
+"""A longer run is always a word."""
+
+_VOWELS = frozenset("aeiouAEIOU")
+_ARGUMENTS = frozenset("xyz")
+
+
+@functools.lru_cache(maxsize=4096)
+def upright_letters(run: str) -> tuple[tuple[str, str], ...]:
+    """The meaning of letters in upright type."""
+    if len(run) == 1:
+        return (("upright", run),)
+    known = WORD_TOKENS.get(run) or WORD_TOKENS.get(run.lower())
+    if known is not None:
+        return (known,)
+    if run in FUNCTIONS:
+        return (("function", FUNCTIONS[run]),)
+    if run.isupper() and run.isascii():
+        return (("name", run),)
+    return (("word", run),)
+
+
+@functools.lru_cache(maxsize=4096)
+def italic_letters(run: str) -> tuple[tuple[str, str], ...]:
+    """The meaning of letters in plain text and in mathematics."""
+    if len(run) == 1:
+        return (("letter", run),) if run.isascii() else (("word", run),)
+    known = WORD_TOKENS.get(run) or WORD_TOKENS.get(run.lower())
+    if known is not None:
+        return (known,)
+    if run[:-1] in ("or", "and") and run[-1].isupper():  # 1orW
+        return (WORD_TOKENS[run[:-1]], ("letter", run[-1]))
+    head = int(run[0] in _ARGUMENTS)  # sinx, xlnx
+    function = WORD_TOKENS.get(run[head:-1])
+    if run[-1] in _ARGUMENTS and function is not None and function[0] == "function":
+        return (*(("letter", letter) for letter in run[:head]), function, ("letter", run[-1]))
+    if _is_word(run):
+        return (("word", run),)
+    if run.isupper():
+        return (("name", run),)
+    return tuple(("letter", letter) for letter in run)
+
+
+def _is_word(run: str) -> bool:
+    lower = run.lower()
+    if not run.isascii() or lower in SHORT_WORDS:
+        return True
+    if run.isupper():
+        return False
+    if len(run) >= 3 and run[0].isupper() and run[1:].islower():
+        return True
+    if len(run) < 4 or not _VOWELS.intersection(run):
+        return False
+    return any(ord(after) - ord(before) != 1 for before, after in itertools.pairwise(lower))

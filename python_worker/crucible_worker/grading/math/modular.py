@@ -22,8 +22,7 @@ from typing import Any
 
 from flint import fmpz, nmod
 
-from crucible_worker.grading.math.balls import NoValue, Work
-from crucible_worker.grading.math.exact import Undefined, rational
+from crucible_worker.grading.math.exact import NoValue, Undefined, Work, rational
 from crucible_worker.grading.math.tree import (
     Based,
     Constant,

@@ -5,39 +5,47 @@ Letters with an index that is summed over are functions of it, or separate lette
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from fractions import Fraction
 
 from crucible_worker.grading.math import quantities
-from crucible_worker.grading.math.expressions import UNKNOWN_FUNCTIONS, Expressions, Names
-from crucible_worker.grading.math.parsing import (
-    MINUS_ONE,
-    ONE,
-    Cursor,
-    GrammarRules,
-    added,
-    multiplied,
-    negative,
-    quotient,
-)
-from crucible_worker.grading.math.quantities import based, number_of
+from crucible_worker.grading.math.expressions import UNKNOWN_FUNCTIONS, Expressions, GrammarRules, Names
+from crucible_worker.grading.math.lexer import Cursor, TooLarge, Unreadable
+from crucible_worker.grading.math.quantities import MAX_DIGITS, based
 from crucible_worker.grading.math.tokens import NUMBER_SETS, spelled
 from crucible_worker.grading.math.tree import (
+    MINUS_ONE,
+    ONE,
     Collection,
     Constant,
     FunctionCall,
     Node,
     Number,
     Power,
+    Product,
     Quantity,
     Symbol,
+    added,
     free_symbols,
+    multiplied,
+    negative,
     nodes_of,
+    quotient,
     rebuilt,
     replaced,
 )
 
-__all__ = ["MAX_EXPANDED_NODES", "MAX_EXPANDED_TERMS", "Operands", "expanded", "stems", "with_index"]
+__all__ = [
+    "MAX_EXPANDED_NODES",
+    "MAX_EXPANDED_TERMS",
+    "MAX_EXPONENT",
+    "Operands",
+    "expanded",
+    "number_of",
+    "stems",
+    "with_index",
+]
 
 # Letters with an index that is summed over.
 
@@ -122,6 +130,100 @@ def stems(node: Node) -> frozenset[str]:
     """The letters whose index is summed over: x of a sum of x_i."""
     calls = [part for part in nodes_of(node) if isinstance(part, FunctionCall) and _PLACE in part.function]
     return frozenset([call.function.partition("_")[0] for call in calls])
+
+
+# Numerals: decimals, thousands, repeating decimals, scientific notation.
+
+MAX_EXPONENT = 1_000
+"""Powers of ten that are multiplied out; 1e5000 stays a product."""
+_MAX_EXPONENT_DIGITS = 12
+_SMALL_INTEGERS = {str(value): Number(Fraction(value)) for value in range(1_000)}
+_PLAIN = re.compile(r"([0-9]*+)(?>(?:\.([0-9]*+))?)(?>(?:[eE]([+-]?[0-9]++))?)")
+_REPEATING = re.compile(
+    r"([0-9]*+)\.([0-9]*+)(?:\\(?:overline|bar) ?\{? ?([0-9]++)|\(([0-9]++)\)|((?:\\dot.*)))", re.DOTALL
+)
+_THOUSANDS = re.compile(r"[1-9][0-9]{0,2}\{,\}[0-9]{3}(?![0-9])")
+_DIGIT = re.compile(r"[0-9]++")
+
+
+def number_of(text: str) -> Node:
+    """The value of a numeral of the tokenizer.
+
+    Raises:
+        TooLarge: it has more than `MAX_DIGITS` digits.
+    """
+    small = _SMALL_INTEGERS.get(text)
+    if small is not None:
+        return small
+    if text.isdigit():
+        digits = text.lstrip("0")
+        if len(digits) > MAX_DIGITS:
+            raise TooLarge(f"a number of more than {MAX_DIGITS:,} digits")
+        return Number(Fraction(int(digits or "0")))
+    if "\\" in text or "(" in text or text.endswith("."):
+        if repeating := _REPEATING.match(text):
+            whole, fixed, *blocks = repeating.groups(default="")
+            if dotted := blocks[2]:
+                return _dotted(whole, fixed, dotted)
+            return _repeating(whole, fixed, blocks[0] or blocks[1])
+        if text.endswith(("...", "dots")):
+            return _truncated(text)
+    if text.count("{,}") == 1 and not _THOUSANDS.match(text):
+        text = text.replace("{,}", ".")  # a decimal comma
+    if text.count(".") > 1:
+        text = text.replace(".", "")  # between thousands
+    digits = re.sub(r"[^0-9.eE+-]", "", text)
+    match = _PLAIN.fullmatch(digits)
+    if match is None:
+        raise Unreadable("not a number")
+    return _decimal(match[1], match[2], match[3])
+
+
+def _decimal(whole: str, decimals: str | None, exponent: str | None) -> Node:
+    behind = (decimals or "").rstrip("0")  # 5.000 is a decimal, of one digit
+    written = (whole + behind).lstrip("0")
+    if len(written) > MAX_DIGITS or len(behind) > MAX_DIGITS:
+        raise TooLarge(f"a number of more than {MAX_DIGITS:,} digits")
+    value = Fraction(int(written or "0"), 10 ** len(behind))
+    number = Number(value, decimals is not None)
+    if exponent is None:
+        return number
+    if len(exponent) > _MAX_EXPONENT_DIGITS:
+        raise TooLarge(f"an exponent of more than {_MAX_EXPONENT_DIGITS} digits")
+    power = int(exponent)
+    if abs(power) > MAX_EXPONENT:
+        return Product((number, Power(Number(Fraction(10)), Number(Fraction(power)))))
+    return Number(value * Fraction(10) ** power, number.decimal or power < 0)
+
+
+def _repeating(whole: str, fixed: str, block: str) -> Number:
+    if len(whole) + len(fixed) + len(block) > MAX_DIGITS:
+        raise TooLarge(f"a number of more than {MAX_DIGITS:,} digits")
+    scale = 10 ** len(fixed)
+    tail = Fraction(int(block), (10 ** len(block) - 1) * scale)
+    return Number(Fraction(int(whole + fixed or "0"), scale) + tail)
+
+
+def _dotted(whole: str, fixed: str, dotted: str) -> Number:
+    r"""0.\dot{1}4285\dot{7}: from the first dot to the last one."""
+    block = "".join(_DIGIT.findall(dotted))
+    if dotted.count("\\dot") == 1 and len(block) > 1:
+        raise Unreadable("digits after a repeating one")
+    return _repeating(whole, fixed, block)
+
+
+def _truncated(text: str) -> Number:
+    """0.333...: what the last digits repeat; without a repetition, only the written digits."""
+    whole, _, rest = text.partition(".")
+    decimals = _DIGIT.match(rest)
+    digits = decimals[0] if decimals else ""
+    if len(whole) + len(digits) > MAX_DIGITS:
+        raise TooLarge(f"a number of more than {MAX_DIGITS:,} digits")
+    for size in range(1, min(len(digits) // 2, 12) + 1):
+        times = 3 if size == 1 else 2
+        if digits.endswith(digits[-size:] * times):
+            return _repeating(whole, digits[:-size], digits[-size:])
+    return Number(Fraction(int(whole + digits or "0"), 10 ** len(digits)), True)
 
 
 # Operands.

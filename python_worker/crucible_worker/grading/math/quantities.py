@@ -1,15 +1,12 @@
-"""Numerals, and what makes a value a quantity: units, currencies, degrees, ordinals, powers of ten in words."""
+"""What makes a value a quantity: units, currencies, degrees, ordinals, powers of ten; and numbers in words."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
 
-from crucible_worker.grading.math.lexer import TooLarge, Unreadable
-from crucible_worker.grading.math.parsing import Cursor, added
-from crucible_worker.grading.math.tree import Based, Constant, FunctionCall, Node, Number, Power, Product, Quantity, Sum
-from crucible_worker.grading.math.units import (
+from crucible_worker.grading.math.lexer import Cursor, TooLarge, Unreadable
+from crucible_worker.grading.math.tokens import (
     LETTER_UNITS,
     MAX_UNIT_WORDS,
     NO_COUNTED_WORDS,
@@ -18,10 +15,20 @@ from crucible_worker.grading.math.units import (
     powered,
     singular,
 )
+from crucible_worker.grading.math.tree import (
+    Based,
+    Constant,
+    FunctionCall,
+    Node,
+    Number,
+    Power,
+    Product,
+    Quantity,
+    Sum,
+)
 
 __all__ = [
     "MAX_DIGITS",
-    "MAX_EXPONENT",
     "MAX_UNIT_PARTS",
     "MULTIPLES",
     "NUMBER_WORDS",
@@ -29,23 +36,17 @@ __all__ = [
     "based",
     "degrees",
     "may_be_unit",
-    "number_of",
     "number_of_words",
     "operated",
     "ordinal",
     "scaled",
-    "spread_unit",
     "unit_of",
 ]
 
-# Numerals: decimals, thousands, repeating decimals, scientific notation, bases, number words.
+# Number words, and numerals with a base.
 
 MAX_DIGITS = 1_000
 """Digits of a numeral."""
-MAX_EXPONENT = 1_000
-"""Powers of ten that are multiplied out; 1e5000 stays a product."""
-
-_MAX_EXPONENT_DIGITS = 12
 
 POWERS_OF_TEN: Mapping[str, int] = {
     "hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12, "quadrillion": 15, "lakh": 5, "crore": 7,
@@ -81,7 +82,6 @@ _SMALL: Mapping[str, int] = {name: value for value, name in enumerate(_BELOW_TWE
 _PARTS: Mapping[str, int] = {
     name: value for value, names in enumerate(_FRACTION_WORDS, start=2) for name in names.split()
 }
-_SMALL_INTEGERS = {str(value): Number(Fraction(value)) for value in range(1_000)}
 _GROUPS: Mapping[str, Fraction] = {"dozen": Fraction(12), "dozens": Fraction(12)}
 MULTIPLES: Mapping[str, int] = {
     **{name: 10**power for name, power in POWERS_OF_TEN.items()},
@@ -90,92 +90,6 @@ MULTIPLES: Mapping[str, int] = {
 """Factors of the value before such a word: 5 dozen is 60."""
 NUMBER_WORDS = frozenset({*_SMALL, *(name + "s" for name in _SMALL), *_PARTS, "twenties", "thirties", "pair", "pairs"})
 """Words that are numbers themselves, or counts of something: not units."""
-_PLAIN = re.compile(r"([0-9]*+)(?>(?:\.([0-9]*+))?)(?>(?:[eE]([+-]?[0-9]++))?)")
-_REPEATING = re.compile(
-    r"([0-9]*+)\.([0-9]*+)(?:\\(?:overline|bar) ?\{? ?([0-9]++)|\(([0-9]++)\)|((?:\\dot.*)))", re.DOTALL
-)
-_THOUSANDS = re.compile(r"[1-9][0-9]{0,2}\{,\}[0-9]{3}(?![0-9])")
-_DIGIT = re.compile(r"[0-9]++")
-
-
-def number_of(text: str) -> Node:
-    """The value of a numeral of the tokenizer.
-
-    Raises:
-        TooLarge: it has more than `MAX_DIGITS` digits.
-    """
-    small = _SMALL_INTEGERS.get(text)
-    if small is not None:
-        return small
-    if text.isdigit():
-        digits = text.lstrip("0")
-        if len(digits) > MAX_DIGITS:
-            raise TooLarge(f"a number of more than {MAX_DIGITS:,} digits")
-        return Number(Fraction(int(digits or "0")))
-    if "\\" in text or "(" in text or text.endswith("."):
-        if repeating := _REPEATING.match(text):
-            whole, fixed, *blocks = repeating.groups(default="")
-            if dotted := blocks[2]:
-                return _dotted(whole, fixed, dotted)
-            return _repeating(whole, fixed, blocks[0] or blocks[1])
-        if text.endswith(("...", "dots")):
-            return _truncated(text)
-    if text.count("{,}") == 1 and not _THOUSANDS.match(text):
-        text = text.replace("{,}", ".")  # a decimal comma
-    if text.count(".") > 1:
-        text = text.replace(".", "")  # between thousands
-    digits = re.sub(r"[^0-9.eE+-]", "", text)
-    match = _PLAIN.fullmatch(digits)
-    if match is None:
-        raise Unreadable("not a number")
-    return _decimal(match[1], match[2], match[3])
-
-
-def _decimal(whole: str, decimals: str | None, exponent: str | None) -> Node:
-    behind = (decimals or "").rstrip("0")  # 5.000 is a decimal, of one digit
-    written = (whole + behind).lstrip("0")
-    if len(written) > MAX_DIGITS or len(behind) > MAX_DIGITS:
-        raise TooLarge(f"a number of more than {MAX_DIGITS:,} digits")
-    value = Fraction(int(written or "0"), 10 ** len(behind))
-    number = Number(value, decimals is not None)
-    if exponent is None:
-        return number
-    if len(exponent) > _MAX_EXPONENT_DIGITS:
-        raise TooLarge(f"an exponent of more than {_MAX_EXPONENT_DIGITS} digits")
-    power = int(exponent)
-    if abs(power) > MAX_EXPONENT:
-        return Product((number, Power(Number(Fraction(10)), Number(Fraction(power)))))
-    return Number(value * Fraction(10) ** power, number.decimal or power < 0)
-
-
-def _repeating(whole: str, fixed: str, block: str) -> Number:
-    if len(whole) + len(fixed) + len(block) > MAX_DIGITS:
-        raise TooLarge(f"a number of more than {MAX_DIGITS:,} digits")
-    scale = 10 ** len(fixed)
-    tail = Fraction(int(block), (10 ** len(block) - 1) * scale)
-    return Number(Fraction(int(whole + fixed or "0"), scale) + tail)
-
-
-def _dotted(whole: str, fixed: str, dotted: str) -> Number:
-    r"""0.\dot{1}4285\dot{7}: from the first dot to the last one."""
-    block = "".join(_DIGIT.findall(dotted))
-    if dotted.count("\\dot") == 1 and len(block) > 1:
-        raise Unreadable("digits after a repeating one")
-    return _repeating(whole, fixed, block)
-
-
-def _truncated(text: str) -> Number:
-    """0.333...: what the last digits repeat; without a repetition, only the written digits."""
-    whole, _, rest = text.partition(".")
-    decimals = _DIGIT.match(rest)
-    digits = decimals[0] if decimals else ""
-    if len(whole) + len(digits) > MAX_DIGITS:
-        raise TooLarge(f"a number of more than {MAX_DIGITS:,} digits")
-    for size in range(1, min(len(digits) // 2, 12) + 1):
-        times = 3 if size == 1 else 2
-        if digits.endswith(digits[-size:] * times):
-            return _repeating(whole, digits[:-size], digits[-size:])
-    return Number(Fraction(int(whole + digits or "0"), 10 ** len(digits)), True)
 
 
 def based(digits: str, base: int) -> Based:
@@ -454,16 +368,6 @@ def _based(cursor: Cursor, node: Node) -> Node | None:
         cursor.fail("a base after something that is not a numeral")
     cursor.at += 1
     return based(str(node.value), size)
-
-
-def spread_unit(terms: list[Node]) -> Node:
-    r"""A sum; a unit after only the last term is the unit of all: `3 + \sqrt2 \text{ cm}`."""
-    last = terms[-1]
-    if not isinstance(last, Quantity) or last.unit in ("percent", "degree"):
-        return added(terms)
-    if any(isinstance(term, Quantity) for term in terms[:-1]):
-        return added(terms)
-    return Quantity(added([*terms[:-1], last.value]), last.unit)
 
 
 def degrees(cursor: Cursor, node: Node) -> Node:

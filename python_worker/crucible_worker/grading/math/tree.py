@@ -1,4 +1,4 @@
-"""The meaning of an answer as a tree: the nodes that the parser builds and everything else reads, and walks over them.
+"""The meaning of an answer as a tree: its nodes, walks over them, and how the parser combines them.
 
 Arithmetic has five shapes, so that each reader has few cases: subtraction is a sum with a factor of -1, division
 a product with a power of -1, a root a power of 1/n. Nothing is simplified here: a tree represents what was written.
@@ -14,8 +14,14 @@ from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Literal, TypeAlias
 
+from crucible_worker.grading.math.tokens import NUMBER_SETS
+
 __all__ = [
     "BINDING",
+    "MINUS_ONE",
+    "ONE",
+    "REALS",
+    "ZERO",
     "Based",
     "Collection",
     "Constant",
@@ -33,14 +39,25 @@ __all__ = [
     "Sum",
     "Symbol",
     "Text",
+    "added",
     "arithmetic",
+    "as_set",
     "children",
     "free_symbols",
+    "is_membership",
+    "is_proper",
+    "listed",
+    "multiplied",
+    "negative",
     "nodes_of",
     "ordered_symbols",
+    "quotient",
     "rebuilt",
     "replaced",
+    "spread_unit",
+    "system",
     "walk",
+    "with_unit_outside",
 ]
 
 
@@ -360,3 +377,181 @@ def replaced(node: Node, values: Mapping[str, Node]) -> Node:
     if isinstance(node, _LEAVES):
         return node
     return rebuilt(node, lambda part: replaced(part, values))
+
+
+# Combining nodes, for arithmetic, sets and lists.
+
+ZERO = Number(Fraction(0))
+"""0."""
+ONE = Number(Fraction(1))
+"""1."""
+MINUS_ONE = Number(Fraction(-1))
+"""-1."""
+REALS = Symbol(NUMBER_SETS["R"])
+"""All real numbers."""
+
+# Signs of logic: between relations they are the words.
+_CONNECTIVES: Mapping[str, str] = {"conjunction": "and", "disjunction": "or"}
+_INEQUALITIES = frozenset({"<", "<=", ">", ">=", "!="})
+
+
+def negative(node: Node) -> Node:
+    """Minus a node."""
+    if isinstance(node, Number):
+        return Number(-node.value, node.decimal)
+    if isinstance(node, Product):
+        first = node.factors[0]
+        if isinstance(first, Number):
+            return Product((Number(-first.value, first.decimal), *node.factors[1:]))
+        return Product((MINUS_ONE, *node.factors))
+    if isinstance(node, Quantity):
+        return Quantity(negative(node.value), node.unit)
+    return Product((MINUS_ONE, node))
+
+
+def quotient(numerator: Node, denominator: Node) -> Product:
+    """A fraction."""
+    return Product((numerator, Power(denominator, MINUS_ONE)))
+
+
+def added(terms: list[Node]) -> Node:
+    """Terms, in one sum."""
+    return terms[0] if len(terms) == 1 else Sum(tuple(terms))
+
+
+def multiplied(factors: list[Node]) -> Node:
+    """Factors, in one product."""
+    return factors[0] if len(factors) == 1 else Product(tuple(factors))
+
+
+def is_membership(node: Node) -> bool:
+    r"""Whether a node only gives the set of numbers of a variable: `k \in \mathbb{Z}`."""
+    return (
+        isinstance(node, Relation)
+        and node.operators == ("in",)
+        and isinstance(node.operands[0], Symbol)
+        and isinstance(node.operands[1], Symbol)
+        and node.operands[1].name[0] in NUMBER_SETS.values()
+    )
+
+
+def with_unit_outside(factors: list[Node]) -> Node:
+    """Factors, in one product; a sign after only the last one belongs to the product: `3/4%`, `2 * 10^2 °`."""
+    last = factors[-1]
+    divides = isinstance(last, Power) and last.exponent is MINUS_ONE
+    quantity = last.base if isinstance(last, Power) and divides else last
+    if len(factors) == 1 or not isinstance(quantity, Quantity):
+        return multiplied(factors)
+    if any(isinstance(factor, Quantity) for factor in factors[:-1]):
+        return multiplied(factors)
+    value = Power(quantity.value, MINUS_ONE) if divides else quantity.value
+    return Quantity(multiplied([*factors[:-1], value]), quantity.unit)
+
+
+def is_proper(node: Node) -> bool:
+    """A fraction of two integers below one."""
+    if not isinstance(node, Product) or len(node.factors) != 2:
+        return False
+    numerator, power = node.factors
+    if not isinstance(numerator, Number) or not isinstance(power, Power) or not isinstance(power.base, Number):
+        return False
+    return power.exponent is MINUS_ONE and 0 < numerator.value < power.base.value
+
+
+def as_set(node: Node) -> Node:
+    """A node where only a set is possible: two things in brackets are an interval, a letter is a set of numbers."""
+    if isinstance(node, Symbol) and node.name in NUMBER_SETS:
+        return Symbol(NUMBER_SETS[node.name])
+    if isinstance(node, Collection) and len(node.items) == 2 and node.kind in ("tuple", "bracket"):
+        closed = node.kind == "bracket"
+        return Interval(node.items[0], node.items[1], closed, closed)
+    return node
+
+
+def _distributed(items: Sequence[Node]) -> Sequence[Node]:
+    """`x = 1, 2` as `x = 1, x = 2`, and so with "is not"."""
+    first = items[0]
+    if not isinstance(first, Relation) or first.operators not in (("=",), ("!=",)):
+        return items
+    if any(isinstance(item, Relation | Text) for item in items[1:]):
+        return items
+    left = first.operands[0]
+    return (first, *(Relation((left, item), first.operators) for item in items[1:]))
+
+
+def system(rows: Sequence[Sequence[Node]]) -> Node:
+    """The lines after a brace: statements, or values with their conditions."""
+    if len(rows[0]) == 1:
+        return Collection("list", tuple(row[0] for row in rows))
+    return FunctionCall("cases", tuple(Collection("tuple", tuple(row)) for row in rows))
+
+
+def _is_proposition(node: Node) -> bool:
+    """Whether letters stand for statements: there is no relation in it, and it is not a number."""
+    parts = walk(node)
+    return any(isinstance(part, Symbol) for part in parts) and not any(isinstance(part, Relation) for part in parts)
+
+
+def _proposition(items: Sequence[Node], separators: Sequence[str]) -> Node:
+    r"""`p \land q \lor r`: "and" binds more tightly."""
+    cases: list[list[Node]] = [[items[0]]]
+    for separator, item in zip(separators, items[1:], strict=True):
+        if separator == "disjunction":
+            cases.append([])
+        cases[-1].append(item)
+    parts = tuple(case[0] if len(case) == 1 else FunctionCall("conjunction", tuple(case)) for case in cases)
+    return parts[0] if len(parts) == 1 else FunctionCall("disjunction", parts)
+
+
+def _are_cases(items: Sequence[Node]) -> bool:
+    """Whether these are equations and inequalities of one variable, `x > 3 or x = 5`: values of it, and not steps."""
+    if not all(isinstance(item, Relation) for item in items):
+        return False
+    relations = [item for item in items if isinstance(item, Relation)]
+    operators = {operator for relation in relations for operator in relation.operators}
+    if "=" not in operators or not operators & _INEQUALITIES or not operators <= _INEQUALITIES | {"="}:
+        return False
+    return len(frozenset[str]().union(*map(free_symbols, items))) == 1
+
+
+def listed(items: Sequence[Node], separators: Sequence[str]) -> Node:
+    """A bare list, or its one item.
+
+    Inequalities joined by "or" are the union of what they describe, by "and" the intersection. Semicolons divide lists.
+    So does a word if it divides them into lists of the same length, two or more: `p = 5, q = 2 and p = 7, q = 2`.
+    """
+    if len(items) == 1:
+        return items[0]
+    if set(separators) <= _CONNECTIVES.keys() and all(map(_is_proposition, items)):
+        return _proposition(items, separators)
+    separators = [_CONNECTIVES.get(separator, separator) for separator in separators]
+    items = _distributed(items)
+    if {*separators} == {"or"} and _are_cases(items):
+        return SetOperation("union", tuple(items))
+    if all(isinstance(item, Relation) and _INEQUALITIES.issuperset(item.operators) for item in items):
+        excluding = all(item.operators == ("!=",) for item in items if isinstance(item, Relation))
+        if set(separators) == {"and"} or (excluding and "or" in separators):
+            return SetOperation("intersection", tuple(items))  # "x is not 1 or 2" excludes both
+        if set(separators) == {"or"}:
+            return SetOperation("union", tuple(items))
+    for dividers in ((";",), ("and", "or")):
+        parts: list[list[Node]] = [[items[0]]]
+        for separator, item in zip(separators, items[1:], strict=True):
+            if separator in dividers:
+                parts.append([])
+            parts[-1].append(item)
+        sizes = {len(part) for part in parts}
+        if len(parts) > 1 and sizes != {1} and (dividers == (";",) or len(sizes) == 1):
+            lists = (part[0] if len(part) == 1 else Collection("list", tuple(part)) for part in parts)
+            return Collection("list", tuple(lists))
+    return Collection("list", tuple(items))
+
+
+def spread_unit(terms: list[Node]) -> Node:
+    r"""A sum; a unit after only the last term is the unit of all: `3 + \sqrt2 \text{ cm}`."""
+    last = terms[-1]
+    if not isinstance(last, Quantity) or last.unit in ("percent", "degree"):
+        return added(terms)
+    if any(isinstance(term, Quantity) for term in terms[:-1]):
+        return added(terms)
+    return Quantity(added([*terms[:-1], last.value]), last.unit)

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crucible_bridge.types import MathPolicy
-from crucible_worker.grading.math.compare import compare
-from crucible_worker.grading.math.compare_collections import MAX_UNLIKE, covers, match
+from crucible_worker.grading.math.compare_values import MAX_UNLIKE, covers, match
+from crucible_worker.grading.math.decide import compare
 from crucible_worker.grading.math.grammar import parse
-from crucible_worker.grading.math.outcome import Scope
+from crucible_worker.grading.math.identity import Scope
 from crucible_worker.grading.math.tree import Node, Number, Power, Product, Symbol
 
 _HALF = Number(Fraction(1, 2))

@@ -5,13 +5,12 @@ from fractions import Fraction
 import pytest
 
 from crucible_bridge.types import MathPolicy, Verdict
-from crucible_worker.grading.math.compare import compare
-from crucible_worker.grading.math.decide import MAX_SEARCHED_CHARS, decide
+from crucible_worker.grading.math.decide import MAX_SEARCHED_CHARS, compare, decide
 from crucible_worker.grading.math.grammar import parse
-from crucible_worker.grading.math.identity import ExpressionRelation
-from crucible_worker.grading.math.outcome import (
+from crucible_worker.grading.math.identity import (
     MAX_IDENTITIES,
     MAX_PAIRS,
+    ExpressionRelation,
     Scope,
     all_of,
     any_of,
@@ -19,7 +18,7 @@ from crucible_worker.grading.math.outcome import (
     equal,
     unknown,
 )
-from crucible_worker.grading.math.tidy import order_key
+from crucible_worker.grading.math.reading import order_key
 from crucible_worker.grading.math.tree import Number, Symbol
 from tests.tables import rows
 

@@ -6,10 +6,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from crucible_bridge.types import MathPolicy
-from crucible_worker.grading.math.compare import compare
 from crucible_worker.grading.math.compare_relations import exact_part, value_of
+from crucible_worker.grading.math.decide import compare
 from crucible_worker.grading.math.grammar import parse
-from crucible_worker.grading.math.outcome import Scope
+from crucible_worker.grading.math.identity import Scope
 from crucible_worker.grading.math.tree import Node, Number, Product, Relation, Sum, Symbol
 from tests.tables import rows
 

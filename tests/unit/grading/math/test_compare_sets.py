@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crucible_bridge.types import MathPolicy
-from crucible_worker.grading.math.compare import compare
 from crucible_worker.grading.math.compare_sets import MAX_BOUNDS, compare_sets
+from crucible_worker.grading.math.decide import compare
 from crucible_worker.grading.math.grammar import parse
-from crucible_worker.grading.math.outcome import MathOutcome, Scope
+from crucible_worker.grading.math.identity import MathOutcome, Scope
 from crucible_worker.grading.math.tree import Collection, Interval, Node, Number, SetOperation
 from tests.tables import rows
 

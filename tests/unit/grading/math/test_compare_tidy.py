@@ -4,11 +4,11 @@ from fractions import Fraction
 
 import pytest
 
-from crucible_worker.grading.joined import MAX_JOINED
 from crucible_worker.grading.math.grammar import parse
+from crucible_worker.grading.math.reading import MAX_DETERMINANT_SIDE, MAX_MATRIX_SIDE, MAX_SIGNS, spread, tidy
 from crucible_worker.grading.math.text import as_list, boxed, choice, last_amount, with_decimal_point
-from crucible_worker.grading.math.tidy import MAX_DETERMINANT_SIDE, MAX_MATRIX_SIDE, MAX_SIGNS, spread, tidy
 from crucible_worker.grading.math.tree import Collection, FunctionCall, Matrix, Number, Product, Quantity, Sum, Symbol
+from crucible_worker.grading.qualification import MAX_JOINED
 from tests.tables import rows
 
 

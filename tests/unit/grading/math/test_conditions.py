@@ -11,7 +11,7 @@ from crucible_bridge.types import MathPolicy, Verdict
 from crucible_worker.grading.math.compare_sets import MAX_COEFFICIENT_BITS, at_points, quadratic, roots
 from crucible_worker.grading.math.decide import decide
 from crucible_worker.grading.math.grammar import parse
-from crucible_worker.grading.math.outcome import different, unknown
+from crucible_worker.grading.math.identity import different, unknown
 from crucible_worker.grading.math.tree import Number, Symbol
 from crucible_worker.grading.pool import STUCK_SECONDS
 from tests.tables import rows

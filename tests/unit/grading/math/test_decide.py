@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crucible_bridge.types import MathPolicy, Verdict
-from crucible_worker.grading.math import outcome
+from crucible_worker.grading.math import identity
 from crucible_worker.grading.math.decide import Decision, Pending, decide, settle
 from crucible_worker.grading.math.identity import IdentityFinding, examine
 from crucible_worker.grading.math.tree import Node, Symbol
@@ -127,11 +127,11 @@ def test_work_is_bounded(target: str, answer: str, monkeypatch: pytest.MonkeyPat
         looks.append(left)
         return examine(left, right)
 
-    monkeypatch.setattr(outcome, "examine", counted)
+    monkeypatch.setattr(identity, "examine", counted)
 
     decide(target, answer, MathPolicy(rename_variables=True, rounding_digits=3))
 
-    assert len(looks) <= _READINGS * outcome.MAX_IDENTITIES
+    assert len(looks) <= _READINGS * identity.MAX_IDENTITIES
 
 
 def test_renaming_is_tried_for_few_variables_only() -> None:

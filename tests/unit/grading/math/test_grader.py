@@ -16,9 +16,16 @@ from crucible_worker.declared_options import schema_of
 from crucible_worker.grading.base import MAX_INLINE_CHARS, MAX_TEXT_BYTES
 from crucible_worker.grading.children import ChildResult
 from crucible_worker.grading.fanout.graders import math_grader_of
-from crucible_worker.grading.math import literal
-from crucible_worker.grading.math.grader import _ITEMS_A_PASS, _ITEMS_A_TURN, MAX_TARGETS, MathGrader, MathOptions
-from crucible_worker.grading.math.judging import WHOLE_MARGIN, Judgement, Question, give_up, judge, prove, search
+from crucible_worker.grading.math import grader as grader_module
+from crucible_worker.grading.math.grader import (
+    _ITEMS_A_PASS,
+    _ITEMS_A_TURN,
+    MAX_TARGETS,
+    WHOLE_MARGIN,
+    MathGrader,
+    MathOptions,
+)
+from crucible_worker.grading.math.judging import Judgement, Question, give_up, judge, prove, search
 from crucible_worker.grading.options import checked_options
 from crucible_worker.grading.pool import GradingPool
 from tests.tables import rows
@@ -372,13 +379,13 @@ async def test_a_fault_of_the_pool_stays_what_it_is() -> None:
 async def test_calls_share_the_passes_of_the_event_loop(monkeypatch: pytest.MonkeyPatch):
     """However many calls are open, few items are read in one pass, so that a health check waits for no more."""
     passes, read_in = 0, collections.Counter[int]()
-    literally = literal.literally
+    literally = grader_module.literally
 
     def counted(*order: Any) -> Verdict | None:
         read_in[passes] += 1
         return literally(*order)
 
-    monkeypatch.setattr(literal, "literally", counted)
+    monkeypatch.setattr(grader_module, "literally", counted)
     grader = MathGrader(cast("GradingPool", ScriptedPool()))
     items = [GradeItem(answer="1", targets=("1",))] * 210
     grading = asyncio.gather(*(grader.grade_batch(items) for _ in range(40)))

@@ -9,7 +9,7 @@ from flint import arb
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crucible_worker.grading.math.balls import FEW_BITS, Ball, NotReal, NoValue, Work, agreement, exactly, magnitude
+from crucible_worker.grading.math.balls import FEW_BITS, Ball, NotReal, agreement, exactly, magnitude
 from crucible_worker.grading.math.evaluate import (
     FUNCTIONS,
     MAX_DIGITS,
@@ -18,7 +18,7 @@ from crucible_worker.grading.math.evaluate import (
     approximate,
     decimal_value,
 )
-from crucible_worker.grading.math.exact import Undefined
+from crucible_worker.grading.math.exact import NoValue, Undefined, Work
 from crucible_worker.grading.math.grammar import parse
 from crucible_worker.grading.math.identity import examine
 from crucible_worker.grading.math.tree import (

@@ -2,8 +2,7 @@
 
 import pytest
 
-from crucible_worker.grading.math.lexer import MAX_CHARS, MAX_TOKENS, Unreadable, tokenize
-from crucible_worker.grading.math.tokens import MAX_LETTERS
+from crucible_worker.grading.math.lexer import MAX_CHARS, MAX_LETTERS, MAX_TOKENS, Unreadable, tokenize
 from tests.tables import rows
 
 

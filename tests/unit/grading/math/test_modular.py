@@ -9,8 +9,7 @@ from flint import nmod
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crucible_worker.grading.math.balls import NoValue, Work
-from crucible_worker.grading.math.exact import Undefined
+from crucible_worker.grading.math.exact import NoValue, Undefined, Work
 from crucible_worker.grading.math.grammar import parse
 from crucible_worker.grading.math.modular import MAX_SHIFT, PRIMES, ModularEvaluation, imaginary_unit, rational_root
 from crucible_worker.grading.math.tree import Node, Number, Power, Product, Sum, Symbol

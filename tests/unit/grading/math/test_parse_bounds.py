@@ -5,7 +5,7 @@ import pickle
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from crucible_worker.grading.math import expressions, parsing, tokens, units
+from crucible_worker.grading.math import expressions, lexer, tokens
 from crucible_worker.grading.math.grammar import (
     MAX_NODES,
     MAX_TREE_DEPTH,
@@ -25,7 +25,7 @@ PIECES = st.sampled_from(
         *tokens.WORD_TOKENS,
         *tokens.UPRIGHT_COMMANDS,
         *map(chr, list(tokens.CHARACTERS)[94:]),
-        *sorted(units.UNITS)[::4],
+        *sorted(tokens.UNITS)[::4],
         *"{}()[]|$,;.^_ -+=<>/!'%0123456789xyzabcdefiPQ" * 4,
         *(r"\{", r"\}", r"\begin{pmatrix}", r"\end{pmatrix}", r"\begin{cases}", r"\end{cases}", r"\text{", r"\boxed{"),
         *(r"\frac{", r"\sqrt{", "1,000", "10 000", r"0.\overline{3}", "1/2", "dx", "for all", "base", "per", "million"),
@@ -140,8 +140,8 @@ def test_depth_is_bounded(opening: str, middle: str, closing: str) -> None:
         return opening * depth + middle + closing * depth
 
     levels = 2 if opening in (r"\sqrt{", r"\frac{1}{", "2^{") else 1
-    assert _result(nested(parsing.MAX_DEPTH // levels)) is not None
-    assert _result(nested(parsing.MAX_DEPTH // levels + 1)) is None
+    assert _result(nested(lexer.MAX_DEPTH // levels)) is not None
+    assert _result(nested(lexer.MAX_DEPTH // levels + 1)) is None
 
 
 def test_signs_behind_an_operand_are_bounded() -> None:

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from crucible_worker.grading.math.exact import rational
 from crucible_worker.grading.math.grammar import TooLarge, Unreadable, parse
-from crucible_worker.grading.math.quantities import MAX_DIGITS, MAX_EXPONENT
+from crucible_worker.grading.math.operands import MAX_EXPONENT
+from crucible_worker.grading.math.quantities import MAX_DIGITS
 from crucible_worker.grading.math.tree import Collection, Number, Power, Product, Quantity
 from tests.tables import rows
 

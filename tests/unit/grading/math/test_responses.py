@@ -8,7 +8,8 @@ from crucible_bridge.types import MathPolicy, Verdict
 from crucible_worker.evaluators.cleaning import Cleaning
 from crucible_worker.grading.choice import ChoiceGrader
 from crucible_worker.grading.extract import extract, spoken
-from crucible_worker.grading.math.judging import Question, judge, whole_of
+from crucible_worker.grading.math.grader import whole_of
+from crucible_worker.grading.math.judging import Question, judge
 from crucible_worker.grading.numbers import Numeric
 from crucible_worker.grading.text import F1, ExactMatch
 from tests.tables import rows

@@ -6,7 +6,8 @@ import pytest
 
 from crucible_bridge.types import MathPolicy, Verdict
 from crucible_worker.grading.extract import extract, spoken
-from crucible_worker.grading.math.judging import Question, judge, whole_of
+from crucible_worker.grading.math.grader import whole_of
+from crucible_worker.grading.math.judging import Question, judge
 from tests.tables import rows
 
 # Elements, none of which equals the list: numbers, equations of one name and of two, fractions, amounts.

@@ -9,7 +9,8 @@ import pytest
 
 from crucible_bridge.types import MathPolicy, Verdict
 from crucible_worker.grading.extract import extract, spoken
-from crucible_worker.grading.math.judging import Judgement, Question, judge, prove, whole_of
+from crucible_worker.grading.math.grader import whole_of
+from crucible_worker.grading.math.judging import Judgement, Question, judge, prove
 from tests import needs
 
 # A folder with sets of labelled pairs, `gold` among the fields of each; beside the checkout where nothing else is said.

@@ -11,8 +11,7 @@ from crucible_worker.grading.math.decide import Decision, decide, settle
 from crucible_worker.grading.math.extras.sizes import MAX_SMALL_DIGITS, size_of
 from crucible_worker.grading.math.grammar import parse
 from crucible_worker.grading.math.judging import Judgement, Question, judge
-from crucible_worker.grading.math.lexer import MAX_CHARS
-from crucible_worker.grading.math.parsing import MAX_DEPTH
+from crucible_worker.grading.math.lexer import MAX_CHARS, MAX_DEPTH
 from crucible_worker.grading.math.quantities import MAX_DIGITS
 from tests.tables import rows
 

@@ -3,8 +3,8 @@
 from fractions import Fraction
 
 from crucible_worker.grading.math.grammar import parse
+from crucible_worker.grading.math.tokens import MAX_UNIT_WORDS, UNITS, singular
 from crucible_worker.grading.math.tree import Number, Power, Product, Quantity, Sum, Symbol
-from crucible_worker.grading.math.units import MAX_UNIT_WORDS, UNITS, singular
 from tests.tables import rows
 
 
