@@ -36,7 +36,7 @@ FLOORS_VENV := .venv-floors
 # Tests of what they are used for.
 FLOORS_TESTS := tests/unit/bridge tests/unit/cli/test_progress.py tests/unit/cli/test_tables.py tests/unit/cli/test_grade_counting.py \
 	tests/unit/grading/math/test_cases.py tests/unit/grading/test_json_schema.py tests/unit/journal/test_packing.py \
-	tests/unit/test_declared_options.py tests/unit/grading/test_patterns.py tests/service/test_server_logging.py
+	tests/unit/util/test_options.py tests/unit/grading/test_patterns.py tests/service/test_server_logging.py
 # What builds the site of docs/: docs/site/requirements.txt.
 DOCS_VENV := .venv-docs
 # Rules of accessibility, for the tests of the pages.

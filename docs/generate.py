@@ -23,12 +23,12 @@ from log_events import Found, events_of
 import crucible_worker
 from crucible_bridge.types import SampleResult
 from crucible_worker.cli.listing import NEEDED, option_rows
-from crucible_worker.declared_options import first_line, schema_of
 from crucible_worker.evaluators.registry import EVALUATORS
 from crucible_worker.exports.rows import EVALUATION_COLUMNS, columns
 from crucible_worker.grading.registry import GRADERS
 from crucible_worker.journal.schema import SCHEMA
 from crucible_worker.loggers.registry import BUILT_IN, find
+from crucible_worker.util.options import first_line, schema_of
 
 ROOT = Path(__file__).parent.parent
 PAGES = (

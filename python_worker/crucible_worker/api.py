@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from crucible_worker.backends.base import Backend, Capability, Model, Reading, Rendered, Tokenizer
-    from crucible_worker.declared_options import schema_of
     from crucible_worker.evaluators.base import Outcome, SampleContext
     from crucible_worker.evaluators.declared import AnswerEvaluator, BaseEvaluator, SamplingEvaluator
     from crucible_worker.evaluators.environments import (
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
         Missed,
     )
     from crucible_worker.rendering import sample_answers
+    from crucible_worker.util.options import schema_of
 
 __all__ = [
     "Action",
@@ -76,7 +76,7 @@ __all__ = [
 
 _HOMES = {
     "backends.base": ("Backend", "Capability", "Model", "Reading", "Rendered", "Tokenizer"),
-    "declared_options": ("schema_of",),
+    "util.options": ("schema_of",),
     "evaluators.base": ("Outcome", "SampleContext"),
     "evaluators.declared": ("AnswerEvaluator", "BaseEvaluator", "SamplingEvaluator"),
     "evaluators.environments": (

@@ -19,7 +19,7 @@ _MADE |= {"WeakKeyDictionary", "WeakValueDictionary", "count", "defaultdict", "d
 ALLOWED = {
     "crucible_bridge/buffers.py: keep_large_buffers": "of the allocator, of which a process has one",
     "crucible_worker/children/process.py: _abandoned": "children of the process, only waited for",
-    "crucible_worker/declared_options.py: _parsing": "of the interpreter, whose parser fails in several threads",
+    "crucible_worker/util/options.py: _parsing": "of the interpreter, whose parser fails in several threads",
     "crucible_worker/grading/code/sandbox.py: _numbers": "shared so that sandboxes of several workers get different"
     " user ids",
     "crucible_worker/grading/pool.py: _servers": "fork servers, which every pool of the process uses: a pool"

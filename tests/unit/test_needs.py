@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from crucible_worker.declared_options import handed_names
 from crucible_worker.evaluators.registry import EVALUATORS, EvaluatorParts
 from crucible_worker.grading.registry import GRADERS, GradingParts, handed
+from crucible_worker.util.options import handed_names
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

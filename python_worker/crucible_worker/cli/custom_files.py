@@ -20,7 +20,6 @@ from typing import Any
 from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.types import EvaluatorInfo
 from crucible_worker.cli.requests import EvaluateOptions
-from crucible_worker.declared_options import Undeclarable
 from crucible_worker.evaluators.declared import BaseEvaluator
 from crucible_worker.evaluators.installed import GuardedType, kind_of
 from crucible_worker.evaluators.registry import EVALUATORS
@@ -29,6 +28,7 @@ from crucible_worker.grading.custom import declared_grader, guarded
 from crucible_worker.grading.registry import GRADERS
 from crucible_worker.server.parts import CustomFiles
 from crucible_worker.util.entry_points import told
+from crucible_worker.util.options import Undeclarable
 
 __all__ = ["CustomFilesReader", "custom_files_of", "in_file"]
 

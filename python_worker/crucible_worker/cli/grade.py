@@ -440,13 +440,12 @@ def batches_of(
     """
     from crucible_bridge.errors import InvalidField
     from crucible_bridge.types import CodeLimits, MathPolicy
-    from crucible_worker.declared_options import schema_of
     from crucible_worker.grading.code.images import CodeImage
     from crucible_worker.grading.code.options import limits_schema
     from crucible_worker.grading.code.sandbox import SandboxSlots
     from crucible_worker.grading.math.grader import MathOptions
-    from crucible_worker.grading.options import checked_options
     from crucible_worker.grading.pool import GradingPool
+    from crucible_worker.util.options import checked_options, schema_of
 
     if grader not in (None, "math"):
         return _by_grader(grader, _policy_of(options), code=code or packages is not None, processes=processes)

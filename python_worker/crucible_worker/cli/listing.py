@@ -223,7 +223,7 @@ def value_of(rule: Mapping[str, Any]) -> str:
     named = [_KINDS.get(kind, kind) for kind in kinds if kind != "null"]
     value = " or ".join(named)
     if "enum" in rule:
-        value = _either([str(each) for each in rule["enum"]])
+        value = _either([str(each) for each in rule["enum"] if each is not None])
     examples = f"such as {rule['examples'][0]}" if rule.get("examples") else ""
     value = " ".join(filter(None, (value, _bounds(rule), examples)))
     return f"{value} or null" if "null" in kinds else value

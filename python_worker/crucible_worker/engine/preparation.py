@@ -54,8 +54,8 @@ from crucible_worker.evaluators.base import (
 )
 from crucible_worker.evaluators.registry import EvaluatorParts
 from crucible_worker.grading.judge.grader import worker_model_of
-from crucible_worker.grading.options import load_checker, may_be_refused
 from crucible_worker.grading.pool import GradingPool
+from crucible_worker.util.options import load_checker, may_be_refused
 
 __all__ = [
     "IDENTIFICATIONS",

@@ -11,7 +11,7 @@
             words = len(answer.split())
             return Outcome.of(words <= self.max_words, words=words)
 
-Each class is a frozen dataclass without being decorated. `declared_options` says what a field may be.
+Each class is a frozen dataclass without being decorated. `util.options` says what a field may be.
 '''
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ from crucible_bridge.types import (
     SamplingParams,
 )
 from crucible_worker.backends.base import Model
-from crucible_worker.declared_options import Handed, first_line, handed_names, schema_of, values_of
 from crucible_worker.evaluators.answering import Answering, check_sampling_client
 from crucible_worker.evaluators.base import Outcome, SampleContext
 from crucible_worker.metrics.scores import Reduce, reduced, scores_by_sample
 from crucible_worker.rendering import RendererName, check_input, check_renderer
+from crucible_worker.util.options import Handed, first_line, handed_names, schema_of, values_of
 
 __all__ = ["AnswerEvaluator", "BaseEvaluator", "DeclaredKind", "SamplingEvaluator"]
 

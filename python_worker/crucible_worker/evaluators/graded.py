@@ -14,7 +14,6 @@ from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Datum, ModelRef, Problem, Sample, SamplingParams, Verdict
 from crucible_worker.backends.base import Model
-from crucible_worker.declared_options import Handed
 from crucible_worker.evaluators.answering import Answer, check_sampling_client
 from crucible_worker.evaluators.base import CallerPart, PartKind, SampleContext
 from crucible_worker.evaluators.declared import SamplingEvaluator
@@ -31,6 +30,7 @@ from crucible_worker.grading.judge.grader import (
 )
 from crucible_worker.grading.judge.rubric import Judge
 from crucible_worker.grading.registry import NO_GRADING_PARTS, GradingParts
+from crucible_worker.util.options import Handed
 
 __all__ = [
     "DEFAULT_GRADER",

@@ -42,7 +42,6 @@ from crucible_bridge.types import (
     Verdict,
 )
 from crucible_worker.backends.base import Model
-from crucible_worker.declared_options import Undeclarable
 from crucible_worker.evaluators.accuracy import MAX_SAMPLES_PER_PROMPT
 from crucible_worker.evaluators.base import (
     CallerPart,
@@ -61,6 +60,7 @@ from crucible_worker.evaluators.declared import BaseEvaluator, DeclaredKind
 from crucible_worker.grading.base import NO_OPTIONS
 from crucible_worker.util.entry_points import EntryPoints, told
 from crucible_worker.util.error_reporter import ErrorReporter, with_id
+from crucible_worker.util.options import Undeclarable
 
 __all__ = [
     "GROUP",

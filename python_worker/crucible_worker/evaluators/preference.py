@@ -182,7 +182,7 @@ class Preference(
 
     client: Client = "auto"
     renderer: RendererName = "auto"
-    reference: Annotated[str, Meta(min_length=1, examples=["local:PATH", "embedded:arithmetic@180"])] | None = None
+    reference: Annotated[str, Meta(examples=["local:PATH", "embedded:arithmetic@180"])] | None = None
     """The model that the policy is compared with, as in DPO, any of this worker's; if null, only the policy's own
     log-probabilities are compared."""
     beta: Annotated[float, Meta(gt=0, le=1_000_000)] = 0.1

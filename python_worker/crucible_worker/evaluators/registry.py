@@ -29,8 +29,8 @@ from crucible_worker.evaluators.preference import Preference
 from crucible_worker.evaluators.rl_test_set import RLTestSet
 from crucible_worker.evaluators.rollout import RolloutEvaluator
 from crucible_worker.evaluators.rubric import RubricEvaluator
-from crucible_worker.grading.options import checked_options
 from crucible_worker.grading.registry import NO_GRADING_PARTS, GradingParts
+from crucible_worker.util.options import checked_options
 
 __all__ = [
     "EVALUATORS",

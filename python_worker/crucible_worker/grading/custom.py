@@ -26,10 +26,10 @@ import structlog
 from crucible_bridge.errors import BridgeError
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Verdict
-from crucible_worker.declared_options import Undeclarable, first_line, schema_of, values_of
 from crucible_worker.grading.base import NO_OPTIONS, Grade, Grader, GraderType
 from crucible_worker.util.entry_points import EntryPoints, told
 from crucible_worker.util.error_reporter import ErrorReporter, with_id
+from crucible_worker.util.options import Undeclarable, first_line, schema_of, values_of
 
 __all__ = ["GROUP", "FunctionGrader", "GuardedGrader", "declared_grader", "find", "guarded", "names"]
 
@@ -61,7 +61,9 @@ def declared_grader(name: str, declared: Any, where: str) -> GraderType:
     if isinstance(declared, type):
         if not callable(getattr(declared, "grade", None)):
             raise Undeclarable(f"is the class {declared.__name__} at {where!r}, which has no method grade")
-        return _of_class(name, declared)
+        return _grader(
+            name, declared, declared, schema_of(declared) if dataclasses.is_dataclass(declared) else NO_OPTIONS
+        )
     if not inspect.isroutine(declared):
         raise Undeclarable(f"is a {type(declared).__name__} at {where!r}, not a GraderType, a function or a class")
     positional = [each for each in inspect.signature(declared).parameters.values() if each.kind in _POSITIONAL]
@@ -72,13 +74,19 @@ def declared_grader(name: str, declared: Any, where: str) -> GraderType:
             f"takes ({takes}) at {where!r}: a grader takes (response, targets) or (response, targets, choices), and "
             "its options by keyword, after *"
         )
+
+    def make(**options: Any) -> Grader:
+        return FunctionGrader(functools.partial(declared, **options), name, choices=len(positional) > 2)
+
+    return _grader(name, declared, make, schema_of(declared))
+
+
+def _grader(name: str, declared: Any, make: Callable[..., Grader], schema: Mapping[str, Any]) -> GraderType:
     return GraderType(
         name=name,
         description=first_line(declared) or "A grader without a description.",
-        options_schema=schema_of(declared),
-        make=lambda options: FunctionGrader(
-            functools.partial(declared, **values_of(declared, options)), name, choices=len(positional) > 2
-        ),
+        options_schema=schema,
+        make=lambda options: make(**(values_of(declared, options) if options else {})),
     )
 
 
@@ -109,20 +117,6 @@ class FunctionGrader:
     def _scored(self, score: float) -> Grade:
         verdict = {0.0: Verdict.INCORRECT, 1.0: Verdict.CORRECT}.get(score, Verdict.PARTIAL)
         return Grade(verdict=verdict, score=score, method=self.name)
-
-
-def _of_class(name: str, declared: type[Any]) -> GraderType:
-    has_options = dataclasses.is_dataclass(declared)
-
-    def make(options: Mapping[str, Any]) -> Grader:
-        return declared(**values_of(declared, options)) if has_options else declared()
-
-    return GraderType(
-        name=name,
-        description=first_line(declared) or "A grader without a description.",
-        options_schema=schema_of(declared) if has_options else NO_OPTIONS,
-        make=make,
-    )
 
 
 GROUP = "crucible_worker.graders"

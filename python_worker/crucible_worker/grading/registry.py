@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.reasons import Reason
-from crucible_worker.declared_options import first_line, schema_of, values_of
 from crucible_worker.grading import custom
 from crucible_worker.grading.base import Grader, GraderType
 from crucible_worker.grading.caller import CALLER, CallerGrader, name_at_caller
@@ -22,9 +21,9 @@ from crucible_worker.grading.format import FormatOptions, format_of
 from crucible_worker.grading.judge.grader import RubricOptions, rubric_of
 from crucible_worker.grading.math.grader import MathOptions
 from crucible_worker.grading.numbers import Numeric
-from crucible_worker.grading.options import checked_options
 from crucible_worker.grading.patterns import Regex
 from crucible_worker.grading.text import F1, Bleu, Contains, ExactMatch, Rouge, exact_match_of
+from crucible_worker.util.options import checked_options, first_line, schema_of, values_of
 
 if TYPE_CHECKING:
     from crucible_worker.grading.code.sandbox import SandboxSlots
@@ -87,21 +86,21 @@ class OwnGrader:
             make: makes a grader from options that passed the schema; the class itself if None. Its keyword-only
             parameters name parts of `GradingParts`.
         """
-        self.name, self._declared = name, declared
+        self.name, self.declared = name, declared
         self.make: Callable[..., Grader] = self._made if make is None else make
 
     @functools.cached_property
     def options_schema(self) -> Mapping[str, Any]:
         """JSON schema of its options."""
-        return schema_of(self._declared)
+        return schema_of(self.declared)
 
     @functools.cached_property
     def description(self) -> str:
         """One sentence."""
-        return first_line(self._declared)
+        return first_line(self.declared)
 
     def _made(self, options: Mapping[str, Any]) -> Grader:
-        return self._declared(**values_of(self._declared, options))
+        return self.declared(**values_of(self.declared, options))
 
 
 def _code(options: Mapping[str, Any], *, places: SandboxSlots | ClusterPlaces | None) -> Grader:

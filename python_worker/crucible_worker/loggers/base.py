@@ -12,7 +12,7 @@
         def log_metrics(self, rows: Sequence[MetricRow]) -> None: ...
 
 A package announces it in the entry-point group `crucible_worker.loggers`; its name there is its kind. The fields of
-the class are its options, as `declared_options` reads them: after `csv = "my_package:Csv"`, `csv:/tmp/a.csv` makes
+the class are its options, as `util.options` reads them: after `csv = "my_package:Csv"`, `csv:/tmp/a.csv` makes
 `Csv(path="/tmp/a.csv")`.
 """
 

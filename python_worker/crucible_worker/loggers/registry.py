@@ -12,10 +12,9 @@ from typing import Any
 from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField, PermissionDenied
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types.spelling import read_spelling
-from crucible_worker.declared_options import Undeclarable, schema_of, values_of
-from crucible_worker.grading.options import checked_options
 from crucible_worker.loggers.base import Logger, LoggerSpec
 from crucible_worker.util.entry_points import EntryPoints, told
+from crucible_worker.util.options import Undeclarable, checked_options, schema_of, values_of
 
 __all__ = ["BUILT_IN", "ENDED", "GROUP", "find", "kinds", "make", "read"]
 

@@ -1,1 +1,1 @@
-"""What no package owns: limits, paths below roots, timeouts, errors of plug-ins, JSON of others."""
+"""What no package owns: options, limits, paths below roots, timeouts, errors of plug-ins, JSON of others."""

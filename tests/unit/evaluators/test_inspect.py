@@ -172,6 +172,12 @@ def test_metadata_that_is_no_option_is_refused(metadata: dict[str, str], field: 
     create().check_sample(Sample(input="p/x", metadata={"split": "test"}))
 
 
+@rows("text", ["null", "7", "7.0"])
+def test_metadata_has_the_values_that_the_option_has(text: str) -> None:
+    """Null too: the option's own null, which asks for every sample of a task."""
+    create(limit=5).check_sample(Sample(input="p/x", metadata={"limit": text}))
+
+
 def test_whole_numbers_may_be_doubles() -> None:
     """As google.protobuf.Struct has them."""
     given: dict[str, Any] = {"limit": 4.0, "epochs": 2.0, "num_choices": 3.0, "seed": 5.0}

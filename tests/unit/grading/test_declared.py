@@ -8,10 +8,9 @@ import pytest
 from msgspec import Meta
 
 from crucible_bridge.types import Verdict
-from crucible_worker.declared_options import Undeclarable
 from crucible_worker.grading.base import Grade
 from crucible_worker.grading.custom import declared_grader
-from crucible_worker.grading.options import checked_options
+from crucible_worker.util.options import Undeclarable, checked_options
 from tests.tables import rows
 
 

@@ -12,7 +12,6 @@ from msgspec import Meta
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluatorSpec
-from crucible_worker.declared_options import Handed, options_of
 from crucible_worker.evaluators.answering import REMOVE_THINKING, Thinking
 from crucible_worker.evaluators.base import CallerPart, PartKind
 from crucible_worker.evaluators.environments import entry_points
@@ -22,8 +21,8 @@ from crucible_worker.evaluators.graded import DEFAULT_GRADER, Graded, GraderName
 from crucible_worker.grading import registry as graders
 from crucible_worker.grading.base import AsksJudge, Grader
 from crucible_worker.grading.caller import CALLER, CallerGrader, name_at_caller
-from crucible_worker.grading.options import checked_options
 from crucible_worker.rendering import RendererName
+from crucible_worker.util.options import Handed, checked_options, schema_of
 
 __all__ = [
     "DEFAULT_FORMAT_COEF",
@@ -213,10 +212,10 @@ class EnvironmentOptions(Graded, kind=KIND, keys=KEYS):
             raise InvalidField("sampling.temperature", message)
 
     def _refuse_options_of_problems(self) -> None:
-        for option in options_of(type(self)):
-            if option.name in _OF_PROBLEMS and getattr(self, option.name) != option.rule["default"]:
+        for name, rule in schema_of(type(self))["properties"].items():
+            if name in _OF_PROBLEMS and getattr(self, name) != rule["default"]:
                 message = f"is only for {PROBLEMS}: the environment {self.environment[:60]!r} rewards by itself"
-                raise InvalidField(f'options["{option.name}"]', message)
+                raise InvalidField(f'options["{name}"]', message)
 
 
 def installed_environment(spec: EvaluatorSpec) -> str | None:

@@ -36,7 +36,6 @@ from crucible_bridge.types import (
 )
 from crucible_worker.backends.base import ANSWERING, Model
 from crucible_worker.backends.metering import known_sum
-from crucible_worker.declared_options import Handed
 from crucible_worker.evaluators.answering import KEEP_THINKING, REMOVE_THINKING, TRUNCATED_REASONING
 from crucible_worker.evaluators.base import NAMED, Bound, Outcome, SampleContext, model_path
 from crucible_worker.evaluators.declared import BaseEvaluator
@@ -51,6 +50,7 @@ from crucible_worker.evaluators.inspect.files import LogKeeper
 from crucible_worker.evaluators.inspect.process import run_in_process
 from crucible_worker.grading.judge.grader import DEFAULT_JUDGE_TOKENS, JudgeRenderer, JudgeTokens, judge_of
 from crucible_worker.rendering import Finished, RendererName, answer_of, ask
+from crucible_worker.util.options import Handed, checked_options, schema_of, values_of
 
 __all__ = [
     "COUNTS",
@@ -553,7 +553,9 @@ class Inspect(
         return LogKeeper(context.folder, name.label, sample.id)
 
     def _options_of(self, sample: Sample) -> dict[str, Any]:
-        own = {name: _parsed(name, sample.metadata[name]) for name in _METADATA if name in sample.metadata}
+        read = {name: _parsed(name, sample.metadata[name]) for name in _METADATA if name in sample.metadata}
+        checked = values_of(type(self), checked_options(read, schema_of(type(self)), "metadata")) if read else {}
+        own = {name: checked[name] for name in read}
         options = {name: getattr(self, name) for name in _METADATA}
         args = own.get("task_args", {})
         return {**options, **own, "task_args": {**options["task_args"], **args}, "own_args": list(args)}
@@ -630,17 +632,9 @@ def _parsed(name: str, text: str) -> Any:
     """An option from a sample's metadata, whose values are always text."""
     field = f'metadata["{name}"]'
     try:
-        value = json.loads(text)
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise InvalidField(field, f"is not JSON: {shorten(str(error), MAX_PROBLEM_BYTES)}") from error
-    if name == "task_args":
-        if not isinstance(value, dict):
-            raise InvalidField(field, "is not an object")
-        return value
-    most = MAX_LIMIT if name == "limit" else MAX_EPOCHS
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= most:
-        raise InvalidField(field, f"is {text[:60]!r}, not a whole number from 1 to {most:,}")
-    return value
 
 
 def _config(sampling: SamplingParams) -> dict[str, Any]:

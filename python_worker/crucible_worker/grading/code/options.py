@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 from crucible_bridge.types import CodeLimits, OutputComparison, bounds
-from crucible_worker.declared_options import Flat, schema_of
+from crucible_worker.util.options import Flat, schema_of
 
 __all__ = ["CodeOptions", "limits_schema"]
 

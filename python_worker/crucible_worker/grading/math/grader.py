@@ -18,7 +18,6 @@ from crucible_bridge.errors import BridgeError
 from crucible_bridge.problems import problem_of
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Grade, GradeItem, MathPolicy, Problem, Verdict, bounds
-from crucible_worker.declared_options import Flat
 from crucible_worker.grading import base
 from crucible_worker.grading.base import MAX_INLINE_CHARS, MAX_TEXT_BYTES, Cache, blank_target, exceeds
 from crucible_worker.grading.children import MEMORY_BYTES, ChildResult
@@ -29,6 +28,7 @@ from crucible_worker.grading.math.judging import Judgement, Question, give_up, j
 from crucible_worker.grading.math.literal import LITERAL, literally
 from crucible_worker.grading.pool import CLOCK_FACTOR, MAX_DEATHS, SLOW_SECONDS, GradingPool
 from crucible_worker.util.error_reporter import logged, with_id
+from crucible_worker.util.options import Flat
 from crucible_worker.util.tasks import SharedLock
 
 __all__ = [

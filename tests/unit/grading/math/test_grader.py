@@ -12,7 +12,6 @@ import pytest
 
 from crucible_bridge.errors import FailedPrecondition, Unavailable
 from crucible_bridge.types import Grade, GradeItem, MathPolicy, Verdict
-from crucible_worker.declared_options import schema_of
 from crucible_worker.grading.base import MAX_INLINE_CHARS, MAX_TEXT_BYTES
 from crucible_worker.grading.children import ChildResult
 from crucible_worker.grading.fanout.graders import math_grader_of
@@ -26,8 +25,8 @@ from crucible_worker.grading.math.grader import (
     MathOptions,
 )
 from crucible_worker.grading.math.judging import Judgement, Question, give_up, judge, prove, search
-from crucible_worker.grading.options import checked_options
 from crucible_worker.grading.pool import GradingPool
+from crucible_worker.util.options import checked_options, schema_of
 from tests.tables import rows
 
 MILLISECOND = 1_000_000
