@@ -24,7 +24,7 @@ import enum
 import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from types import CoroutineType
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NoReturn, Self, TypeVar
 
 import numpy as np
 
@@ -296,11 +296,15 @@ class Model(abc.ABC):
     reading: Reading = Reading()
     """How it reads text; an evaluation sets what its data set says."""
 
+    reports_usage: ClassVar[bool] = False
+    """Whether it may pass its service's reports on, see `metered`: whether its class defines that."""
+
     _defined: frozenset[Capability] = frozenset()
 
     def __init_subclass__(cls) -> None:
         """Find out which questions the class answers."""
         super().__init_subclass__()
+        cls.reports_usage = cls.metered is not Model.metered
         cls._defined = frozenset(
             question for question in Capability if getattr(cls, question) is not getattr(Model, question)
         )

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from types import TracebackType
-from typing import Self
 
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Limits, Problem
 from crucible_worker.evaluators.base import Bound
-from crucible_worker.util.tasks import TimeoutQueue
+from crucible_worker.util.tasks import Timeout, TimeoutQueue
 
 __all__ = ["WIND_UP_SECONDS", "SampleTimeout", "bound_of_task", "sample_timed_out"]
 
@@ -24,7 +22,7 @@ def sample_timed_out(seconds: float) -> Problem:
     return Problem(reason=Reason.SAMPLE_TIMEOUT, message=message, retryable=True)
 
 
-class SampleTimeout:
+class SampleTimeout(Timeout):
     """A sample's time: ends the block as `asyncio.timeout` does.
 
     Args:
@@ -35,7 +33,7 @@ class SampleTimeout:
         progressed: called with each answer, whatever bounds the sample.
     """
 
-    __slots__ = ("_default_seconds", "_loop", "_progressed", "_seconds", "_timer")
+    __slots__ = ("_default_seconds", "_loop", "_progressed", "_seconds")
 
     def __init__(
         self,
@@ -45,13 +43,13 @@ class SampleTimeout:
         progressed: Callable[[], None] = lambda: None,
     ) -> None:
         self._seconds, self._default_seconds, self._progressed = seconds, default_seconds, progressed
-        self._timer = timeouts.within(default_seconds if seconds is None else seconds)
         self._loop = asyncio.get_running_loop()
+        super().__init__(timeouts, self._loop.time() + (default_seconds if seconds is None else seconds))
 
     @property
     def problem(self) -> Problem | None:
         """What the sample ends with, if its time is over."""
-        if not self._timer.expired():
+        if not self.expired():
             return None
         if self._seconds is not None:
             return sample_timed_out(self._seconds)
@@ -60,23 +58,14 @@ class SampleTimeout:
 
     def seconds_left(self) -> float | None:
         """Seconds until the sample ends by its time, if no model answers before; None if it is not bounded."""
-        ends = self._timer.when() if self._timer.running else None
+        ends = self.when() if self.running else None
         return None if ends is None else ends - self._loop.time()
 
     def answered(self) -> None:
         """A model has answered."""
         if self._seconds is None:
-            self._timer.reschedule(self._loop.time() + self._default_seconds)
+            self.reschedule(self._loop.time() + self._default_seconds)
         self._progressed()
-
-    def __enter__(self) -> Self:
-        self._timer.__enter__()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self._timer.__exit__(kind, error, traceback)
 
 
 def bound_of_task(limits: Limits, left: float | None) -> Bound | None:

@@ -19,10 +19,10 @@ from crucible_bridge.problems import problem_of
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     MAX_GROUP_BYTES,
+    Conversation,
     Datum,
     EvaluateRequest,
     EvaluatorRendering,
-    EvaluatorSpec,
     ModelInput,
     Problem,
     Record,
@@ -37,7 +37,6 @@ from crucible_worker.datasets.loading import MalformedSample
 from crucible_worker.engine.auxiliary_models import (
     GatedCaller,
     Unloaded,
-    auxiliary_models_of,
     load_auxiliary_models,
     record_weights,
 )
@@ -60,7 +59,7 @@ from crucible_worker.evaluators.base import (
 )
 from crucible_worker.history.retention import folder_of
 from crucible_worker.inference.retries import RetryingModel, RetryPolicy, sample_seed
-from crucible_worker.inference.transcripts import Transcript
+from crucible_worker.inference.transcripts import CallListener, Transcript
 from crucible_worker.journal import Journal
 from crucible_worker.journal.contents import bounded_said, kernel_of, said_bytes, turns_bytes
 from crucible_worker.journal.journal import FencedJournal
@@ -198,8 +197,8 @@ class SampleRunner:
         self.plan = plan
         """What is run, with the models that are loaded."""
         self.slots = [
-            EvaluatorSlot(spec, evaluator, rendering, folder / str(index))
-            for index, ((spec, evaluator), rendering) in enumerate(zip(plan.evaluators, renderings, strict=True))
+            EvaluatorSlot(plan, index, rendering, folder / str(index))
+            for index, rendering in zip(range(len(plan.evaluators)), renderings, strict=True)
         ]
         """Evaluators, each with what all of its samples share."""
         self.recorder = Recorder(row, len(plan.samples), limits) if request.record is Record.FULL else None
@@ -214,6 +213,8 @@ class SampleRunner:
         self._seconds_left = seconds_left
         self._seed = (request.sampling.seed if request.sampling is not None else None) or 0
         self._says = request.record is not Record.NONE
+        wanted = request.limits.sample_timeout_ms
+        self._sample_seconds = None if wanted is None else wanted / 1000
 
     def progressed(self) -> None:
         """Note that it is not stalled."""
@@ -223,13 +224,17 @@ class SampleRunner:
         """Run one sample with one evaluator, once; an error of it is its result."""
         slot = self.slots[place.evaluator]
         sample = given = self.plan.samples[place.position]
-        if slot.wants_answers and isinstance(sample, Sample):
+        if slot.wants_answers and isinstance(sample, Sample) and isinstance(sample.input, Conversation):
             sample = as_asked(sample)
-        sample_timeout = self._timeout()
-        keeps_turns = self.recorder is not None and slot.keeps_turns_of(place.position)
-        room = self._limits.max_sample_record_bytes if keeps_turns else 0
-        transcript = None if self.recorder is None else Transcript(room)
-        listener = None if transcript is None else transcript.listener()
+        sample_timeout = SampleTimeout(
+            self._timeouts, self._sample_seconds, self._limits.default_sample_timeout_seconds, self.progressed
+        )
+        transcript = listener = None
+        keeps_turns = False
+        if self.recorder is not None:
+            keeps_turns = slot.turns_kept is None or place.position < slot.turns_kept
+            transcript = Transcript(self._limits.max_sample_record_bytes if keeps_turns else 0)
+            listener = CallListener(transcript)
         model = RetryingModel(
             self.plan.model,
             self._gate,
@@ -239,9 +244,9 @@ class SampleRunner:
             sample_timeout.seconds_left,
             self.plan.reading,
         )
-        auxiliary_models = auxiliary_models_of(
-            self.plan, place.evaluator, self._gate, sample_timeout, transcript, slot.auxiliary_renderers
-        )
+        auxiliary_models: Mapping[str, RetryingModel | Unloaded] = {}
+        if slot.auxiliary_models:
+            auxiliary_models = self._auxiliary_models_of(slot, sample_timeout, transcript)
         started = time.perf_counter_ns()
         if isinstance(sample, MalformedSample):
             outcome = _error(sample.problem)
@@ -251,7 +256,7 @@ class SampleRunner:
                 repeat=place.repeat,
                 seed=sample_seed(self._seed, sample.id, place.repeat),
                 auxiliary_models=auxiliary_models,
-                caller=self._caller_of(slot, place, sample_timeout),
+                caller=None if self.plan.caller is None else self._caller_of(slot, place, sample_timeout),
                 bound=bound_of_task(self._request.limits, self._seconds_left()) if slot.stops_itself else None,
                 keeps_turns=keeps_turns,
                 progressed=self.progressed,
@@ -279,10 +284,29 @@ class SampleRunner:
             place, result, attempt, took, recorded, weight(result, 0 if recorded is None else recorded.size)
         )
 
-    def _caller_of(self, slot: EvaluatorSlot, place: SampleKey, sample_timeout: SampleTimeout) -> GatedCaller | None:
-        """The caller as a sample sees it, if it stays connected."""
-        if (caller := self.plan.caller) is None:  # as a rule
-            return None
+    def _auxiliary_models_of(
+        self, slot: EvaluatorSlot, sample_timeout: SampleTimeout, transcript: Transcript | None
+    ) -> Mapping[str, RetryingModel | Unloaded]:
+        """The further models of an evaluator as one sample sees them, by name."""
+        return {
+            name: model
+            if isinstance(model, Unloaded)
+            else RetryingModel(
+                model,
+                self._gate,
+                sample_timeout.answered,
+                None if transcript is None else CallListener(transcript, name),
+                slot.auxiliary_renderers.get(name),
+                sample_timeout.seconds_left,
+                slot.auxiliary_reading,
+            )
+            for name, model in slot.auxiliary_models.items()
+        }
+
+    def _caller_of(self, slot: EvaluatorSlot, place: SampleKey, sample_timeout: SampleTimeout) -> GatedCaller:
+        """The caller, which stays connected, as a sample sees it."""
+        caller = self.plan.caller
+        assert caller is not None
         return GatedCaller(caller, self._gate, sample_timeout.answered, evaluator=slot.label, repeat=place.repeat)
 
     def _result(
@@ -359,16 +383,13 @@ class SampleRunner:
         problem = why_not_kept(outcome)
         return outcome if problem is None else _error(problem)
 
-    def _timeout(self) -> SampleTimeout:
-        wanted = self._request.limits.sample_timeout_ms
-        seconds = None if wanted is None else wanted / 1000
-        return SampleTimeout(self._timeouts, seconds, self._limits.default_sample_timeout_seconds, self.progressed)
-
 
 class EvaluatorSlot:
     """An evaluator, with what all of its samples share."""
 
     __slots__ = (
+        "auxiliary_models",
+        "auxiliary_reading",
         "auxiliary_renderers",
         "evaluator",
         "failures",
@@ -380,15 +401,15 @@ class EvaluatorSlot:
         "wants_answers",
     )
 
-    def __init__(self, spec: EvaluatorSpec, evaluator: Evaluator, rendering: EvaluatorRendering, folder: Path) -> None:
+    def __init__(self, plan: Plan, index: int, rendering: EvaluatorRendering, folder: Path) -> None:
+        spec, evaluator = plan.evaluators[index]
         self.evaluator, self.label, self.folder, self.failures = evaluator, spec.label, folder, ErrorReporter()
         self.renderer, self.auxiliary_renderers = of_auto(spec, rendering), rendering.others
         self.stops_itself, self.wants_answers = stops_itself(evaluator), wants_answers(evaluator)
         self.turns_kept = turns_kept(evaluator)
-
-    def keeps_turns_of(self, position: int) -> bool:
-        """Whether the turns of the sample at this place of the data set are recorded."""
-        return self.turns_kept is None or position < self.turns_kept
+        self.auxiliary_models = plan.auxiliary_models.get(index, {})
+        # A model that is measured as the evaluated one is reads text as that one does.
+        self.auxiliary_reading = plan.reading if measures_likelihoods(evaluator) else None
 
 
 async def get_ready(

@@ -281,6 +281,8 @@ def said_to_record(result: SampleResult, turns: Sequence[Turn]) -> bytes | None:
 
     Reasoning that can be read from a text is not stored again.
     """
+    if not (turns or result.reasoning or result.refusal or result.tool_calls or result.truncated):  # as a rule
+        return None
     own = _said_to_value(result.reasoning, result.refusal, result.tool_calls, result.output)
     if result.reasoning and not own[0]:
         own[0] = _IN_TEXT
@@ -320,12 +322,19 @@ def with_said(result: SampleResult, record: bytes | None) -> tuple[SampleResult,
 
 def said_bytes(said: SampleResult | SampledSequence | Turn) -> int:
     """Approximate size of what an answer has besides its text."""
-    calls = sum(text_bytes(call.name) + text_bytes(call.arguments) + text_bytes(call.id) for call in said.tool_calls)
-    return text_bytes(said.reasoning) + text_bytes(said.refusal) + calls
+    if not (said.reasoning or said.refusal or said.tool_calls):  # as a rule
+        return 0
+    return text_bytes(said.reasoning) + text_bytes(said.refusal) + _calls_bytes(said.tool_calls)
+
+
+def _calls_bytes(calls: Iterable[ToolCall]) -> int:
+    return sum(text_bytes(call.name) + text_bytes(call.arguments) + text_bytes(call.id) for call in calls)
 
 
 def bounded_said(result: SampleResult, most: int) -> SampleResult:
     """A result whose reasoning, refusal and calls of tools have at most `most` bytes, each after what is before it."""
+    if not (result.reasoning or result.refusal or result.tool_calls):  # as a rule
+        return result
     left_out: list[TruncatedPart] = []
     texts: list[str] = []
     for part, text in ((REASONING, result.reasoning), (REFUSAL, result.refusal)):
@@ -335,11 +344,11 @@ def bounded_said(result: SampleResult, most: int) -> SampleResult:
         if lost:
             left_out.append(TruncatedPart(part=part, bytes=lost, limit=SAMPLE_LIMIT))
     calls = result.tool_calls
-    size = said_bytes(dataclasses.replace(result, reasoning="", refusal=""))
+    size = _calls_bytes(calls)
     if size > most:
         left_out.append(TruncatedPart(part=TOOL_CALLS, bytes=size, limit=SAMPLE_LIMIT))
         calls = ()
-    if not left_out:  # as a rule
+    if not left_out:
         return result
     return dataclasses.replace(
         result, reasoning=texts[0], refusal=texts[1], tool_calls=calls, truncated=(*result.truncated, *left_out)
@@ -372,7 +381,9 @@ def prompt_bytes(prompt: SamplePrompt | None) -> int:
     count = 0
     if isinstance(prompt, Conversation):
         for message in prompt.messages:
-            count += text_bytes(message.role) + text_bytes(message.content) + further_bytes(message)
+            count += text_bytes(message.role) + text_bytes(message.content)
+            if not message.is_pair:
+                count += further_bytes(message)
     return count
 
 

@@ -19,7 +19,7 @@ from crucible_bridge.errors import BackendError, FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import SampledSequence, ToolCall
 from crucible_worker.backends.base import MAX_TEXT_BYTES, exceeds
-from crucible_worker.backends.distributions import columns_of, impossible, refuse_impossible
+from crucible_worker.backends.distributions import HIGHEST_LOGPROB, columns_of, impossible
 from crucible_worker.backends.metering import Meter
 from crucible_worker.backends.openai.failures import final, garbage
 
@@ -409,7 +409,8 @@ def possible(value: float) -> float:
     Raises:
         BackendError: it cannot be one (IMPOSSIBLE_LOGPROBS).
     """
-    refuse_impossible(impossible((value,)))
+    if value > HIGHEST_LOGPROB:
+        raise impossible(value)
     return -math.inf if value <= _IMPOSSIBLE else value
 
 
