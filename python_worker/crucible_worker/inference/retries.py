@@ -128,15 +128,12 @@ class ModelOutages:
         """
         self._listener, self._timeouts, self._seconds, self._name_of = listener, timeouts, seconds, name_of
         self._asking: dict[int, asyncio.Task[Outage | None]] = {}
-        self._answered: dict[int, float] = {}
+        self.answered: dict[int, float] = {}
+        """When a call of a model has succeeded the last time, by the id of the model."""
         self._probing: set[asyncio.Task[None]] = set()
         self._closed = False
         self.now: dict[int, Outage] = {}
         """Those under way."""
-
-    def answered(self, model: Model) -> None:
-        """A call of a model has succeeded."""
-        self._answered[id(model)] = time.monotonic()
 
     async def over(self, model: Model) -> None:
         """Wait for the end of a model's outage, if there is one."""
@@ -156,7 +153,7 @@ class ModelOutages:
         """
         key = id(model)
         if key not in self.now:
-            if self._closed or self._answered.get(key, tried) > tried:
+            if self._closed or self.answered.get(key, tried) > tried:
                 return False
             if key not in self._asking:
                 # Calls that fail together share an answer, and the cancellation of one does not affect the others.
@@ -213,7 +210,7 @@ class ModelOutages:
         seconds = (time.time_ns() - outage.since_ns) / 1e9
         _log.info("model_back", model=outage.name, seconds=round(seconds, 1))
         self.now.pop(id(model), None)
-        self.answered(model)
+        self.answered[id(model)] = time.monotonic()
         if not self.now:
             self._timeouts.go_on()
         self._listener.model_back(outage)
@@ -368,8 +365,8 @@ class RetryPolicy:
                 wait = _BACKOFF.drawn_after(attempt)
                 self._retries += 1
             else:
-                if outages is not None and model is not None:
-                    outages.answered(model)
+                if outages is not None:
+                    outages.answered[id(model)] = time.monotonic()
                 return answer
             await asyncio.sleep(wait)
 

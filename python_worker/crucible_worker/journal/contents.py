@@ -172,8 +172,9 @@ def frame_of(prompt: SamplePrompt, kernel: str) -> Frame | None:
     if isinstance(prompt, str):
         text, role, before = prompt, None, ()
     else:
-        if not all(message.is_pair for message in prompt.messages):
-            return None
+        for message in prompt.messages:
+            if not message.is_pair:
+                return None
         *earlier, last = prompt.messages
         before = tuple([(message.role, message.content) for message in earlier]) if earlier else ()
         text, role = last.content, last.role

@@ -306,7 +306,7 @@ def _call(text: str) -> ToolCall | str:
 # How a model is queried for answers: in tokens if its tokenizer is at hand, in words if only its server has it.
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(slots=True, kw_only=True)
 class Finished:
     """A continuation, separated."""
 
