@@ -119,8 +119,8 @@ def claim(name: str, values: list[float]) -> Claim:
 
 
 MOST = {
-    "each further sample, files": 25,
-    "each further sample, calls": 130,
+    "each further sample, files": 24,
+    "each further sample, calls": 125,
     "GradeMath of one pair, files": 30,
     "GradeMath of one pair, files in a child": 25,
     "ComputeKLSampleTrain of four tokens, files": 14,
