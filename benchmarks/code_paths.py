@@ -119,8 +119,8 @@ def claim(name: str, values: list[float]) -> Claim:
 
 
 MOST = {
-    "each further sample, files": 35,
-    "each further sample, calls": 190,
+    "each further sample, files": 24,
+    "each further sample, calls": 125,
     "GradeMath of one pair, files": 22,
     "GradeMath of one pair, files in a child": 14,
     "ComputeKLSampleTrain of four tokens, files": 14,

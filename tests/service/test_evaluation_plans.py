@@ -17,7 +17,7 @@ from crucible_bridge.types import (
     EvaluationState,
     Limits,
 )
-from crucible_worker.datasets import identity, loading
+from crucible_worker.datasets import identity
 from crucible_worker.engine.admission import QUEUE_RETRY_SECONDS
 from crucible_worker.planning.plans import MAX_PLANS_AT_HAND, TOUCH_SECONDS
 from crucible_worker.testing import ScriptedModel, run_worker
@@ -260,17 +260,17 @@ async def test_samples_of_a_plan_are_read_through_once(monkeypatch):
     """Registering computes what identifies and orders them; steps are answered without, of either part, at any time."""
     counts = Counter()
 
-    def counted(module):
-        function = module._canonical_sample if module is identity else module._canonical
+    def counted(what, name):
+        function = getattr(identity, name)
 
         def count(sample):
-            counts[module.__name__.rpartition(".")[2]] += 1
+            counts[what] += 1
             return function(sample)
 
-        monkeypatch.setattr(module, function.__name__, count)
+        monkeypatch.setattr(identity, name, count)
 
-    counted(identity)
-    counted(loading)
+    counted("request", "_canonical_sample")
+    counted("data set", "_listed")
     samples = Dataset.of(numbered(50))
     async with rig() as r:
         shuffled = dataclasses.replace(samples, shuffle_seed=7, limit=20)
@@ -280,7 +280,7 @@ async def test_samples_of_a_plan_are_read_through_once(monkeypatch):
         for step in range(3):
             for one in await r.evaluation.notify_step("p", step, "embedded:m"):
                 assert (await r.ended(one.evaluation.evaluation_id)).state is EvaluationState.COMPLETED
-        assert counts == registered == {"identity": 100, "loading": 70}
+        assert counts == registered == {"request": 100, "data set": 70}
 
 
 async def test_an_unknown_plan_is_not_found():

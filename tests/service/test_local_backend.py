@@ -23,7 +23,7 @@ from crucible_worker.backends.local.backend import LocalBackend
 from crucible_worker.embedded import registry
 from crucible_worker.embedded.arithmetic import held_out
 from crucible_worker.inference.retries import RetryingModel, RetryPolicy
-from crucible_worker.inference.transcripts import Transcript
+from crucible_worker.inference.transcripts import CallListener, Transcript
 from crucible_worker.rendering import render_prompt, render_supervised, sample_answers
 from tests import needs
 from tests.tables import rows
@@ -354,7 +354,7 @@ async def test_what_the_chat_template_made_is_heard(local):
     assert (rendered.text, list(rendered.tokens)) == ("12+34=", list(tokens))
 
     transcript = Transcript(10_000)
-    gated = RetryingModel(model, RetryPolicy(1), listener=transcript.listener())
+    gated = RetryingModel(model, RetryPolicy(1), listener=CallListener(transcript))
     await sample_answers(gated, Conversation(tuple(messages)), GREEDY)
     assert transcript.prompt == "12+34="
 

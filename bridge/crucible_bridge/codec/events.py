@@ -77,7 +77,7 @@ def event_to_v1(event: Event) -> events_pb2.Event:
     for key, number in event.measurements.items():
         measurements[key] = number
     for key, value in event.metadata.items():
-        metadata[unicode_text(key)] = unicode_text(value)
+        metadata[key if key.isascii() else unicode_text(key)] = value if value.isascii() else unicode_text(value)
     return message
 
 

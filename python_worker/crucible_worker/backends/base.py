@@ -301,11 +301,15 @@ class Model(abc.ABC):
     reading: Reading = Reading()
     """How it reads text; an evaluation sets what its data set says."""
 
+    reports_usage: ClassVar[bool] = False
+    """Whether it may pass its service's reports on, see `metered`: whether its class defines that."""
+
     _defined: frozenset[Capability] = frozenset()
 
     def __init_subclass__(cls) -> None:
         """Find out which questions the class answers."""
         super().__init_subclass__()
+        cls.reports_usage = cls.metered is not Model.metered
         cls._defined = frozenset(
             question for question in Capability if getattr(cls, question) is not getattr(Model, question)
         )

@@ -9,7 +9,6 @@ Row i of so many belongs to the token that is as many places before the prompt's
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable
 
 import numpy as np
 
@@ -24,7 +23,6 @@ __all__ = [
     "columns_of",
     "impossible",
     "ordered",
-    "refuse_impossible",
 ]
 
 HIGHEST_LOGPROB = 1e-3
@@ -92,25 +90,12 @@ def ordered(tokens: np.ndarray, logprobs: np.ndarray) -> tuple[np.ndarray, np.nd
     return found[0].astype(np.int32), found[1].astype(np.float64)
 
 
-def impossible(logprobs: Iterable[float]) -> float | None:
-    """The first log-probability that cannot be; None if there is none. NaN is not compared."""
-    return next((float(logprob) for logprob in logprobs if logprob > HIGHEST_LOGPROB), None)
-
-
-def refuse_impossible(logprob: float | None) -> None:
-    """Refuse an answer that has a log-probability that cannot be.
-
-    Args:
-        logprob: the first such value, nats; None if there is none.
-
-    Raises:
-        BackendError: there is one (IMPOSSIBLE_LOGPROBS).
-    """
-    if logprob is not None:
-        raise BackendError(
-            f"the model's service returned a log-probability of {logprob:g} nats: one above 0 is that of a probability "
-            "above 1, so none of the answer's is used",
-            reason=Reason.IMPOSSIBLE_LOGPROBS,
-            code=Code.FAILED_PRECONDITION,
-            retryable=False,
-        )
+def impossible(logprob: float) -> BackendError:
+    """The refusal of an answer with a log-probability, in nats, above `HIGHEST_LOGPROB` (IMPOSSIBLE_LOGPROBS)."""
+    return BackendError(
+        f"the model's service returned a log-probability of {logprob:g} nats: one above 0 is that of a probability "
+        "above 1, so none of the answer's is used",
+        reason=Reason.IMPOSSIBLE_LOGPROBS,
+        code=Code.FAILED_PRECONDITION,
+        retryable=False,
+    )

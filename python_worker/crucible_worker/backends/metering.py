@@ -77,8 +77,10 @@ class Meter:
     def sampled(self, prompt: ModelInput | None, answers: Sequence[SampledSequence]) -> None:
         """Add a call for continuations of tokens, or of words if None; the prompt counts once for all of them."""
         read = cached = reasoning = None
-        output = known_sum(answer.output_tokens for answer in answers)
+        output: int | None = 0
         for answer in answers:
+            told = answer.output_tokens
+            output = None if told is None or output is None else output + told
             if answer.reasoning_tokens is not None:
                 reasoning = answer.reasoning_tokens + (reasoning or 0)
         if answers:

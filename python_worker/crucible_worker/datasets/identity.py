@@ -6,15 +6,29 @@ import dataclasses
 import enum
 import functools
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+import msgpack
 import numpy as np
 
-from crucible_bridge.types import Conversation, EvaluationPlan, InlineDataset, PlannedEvaluation, Sample
+from crucible_bridge.arrays import to_tensor
+from crucible_bridge.types import (
+    Conversation,
+    Datum,
+    EvaluationPlan,
+    ImageAssetChunk,
+    ImageChunk,
+    InlineDataset,
+    ModelInputChunk,
+    PlannedEvaluation,
+    Sample,
+    TokensChunk,
+)
+from crucible_worker.datasets.spool import MalformedSample
 from crucible_worker.journal.packing import messages_to_values, pack
 
-__all__ = ["SampleCache", "canonical", "digest", "with_kept_samples"]
+__all__ = ["SampleCache", "canonical", "dataset_fingerprint", "digest", "with_kept_samples"]
 
 _FIRST_FIELDS: Mapping[str, tuple[str, ...]] = {
     "BuiltinDataset": ("name",),
@@ -139,3 +153,60 @@ def _later_fields(value: Any, first: Sequence[str]) -> Iterator[list[Any]]:
         default = field.default if field.default_factory is dataclasses.MISSING else field.default_factory()
         if default is dataclasses.MISSING or content != canonical(default):
             yield [field.name, content]
+
+
+# The fingerprint of a loaded data set; a request's digest, above, is another one.
+
+_SAMPLES_BETWEEN = 16
+"""Samples that a reading thread handles between two calls of `go_on`."""
+
+
+def dataset_fingerprint(samples: Iterable[Sample | MalformedSample], go_on: Callable[[], None]) -> str:
+    """SHA-256 of samples in this order.
+
+    Args:
+        samples: all of them.
+        go_on: called repeatedly; it raises to stop this.
+    """
+    # Records of MessagePack are self-delimiting: their concatenation is unambiguous, and is never in memory at once.
+    content, packer = hashlib.sha256(), msgpack.Packer(unicode_errors="surrogatepass")
+    for index, sample in enumerate(samples):
+        if index % _SAMPLES_BETWEEN == 0:
+            go_on()
+        content.update(packer.pack(_listed(sample)))
+    return content.hexdigest()
+
+
+def _listed(sample: Sample | MalformedSample) -> list[object]:
+    if isinstance(sample, MalformedSample):
+        return ["malformed", sample.id, sample.fault]
+    match sample.input:
+        case Conversation(messages):
+            asked: object = ["conversation", messages_to_values(messages)]
+        case Datum():
+            asked = ["datum", *_canonical_datum(sample.input)]
+        case text:
+            asked = ["text", text]
+    metadata = [list(item) for item in sorted(sample.metadata.items())]
+    # A sample without labels has the fingerprint that it had before there were labels.
+    labels = [list(sample.choice_labels)] if sample.choice_labels else []
+    return ["sample", sample.id, asked, list(sample.targets), list(sample.choices), metadata, *labels]
+
+
+def _canonical_datum(datum: Datum) -> list[object]:
+    arrays = []
+    for key, array in sorted(datum.loss_fn_inputs.items()):
+        tensor = to_tensor(array)
+        arrays.append([key, tensor.dtype.value, list(tensor.shape), bytes(tensor.data)])
+    return [[_canonical_chunk(chunk) for chunk in datum.model_input.chunks], arrays]
+
+
+def _canonical_chunk(chunk: ModelInputChunk) -> list[object]:
+    match chunk:
+        case TokensChunk():
+            # Token ids are numbers: int32 and int64 give the same fingerprint.
+            return ["tokens", chunk.tokens.astype("<i8").tobytes()]
+        case ImageChunk():
+            return ["image", chunk.format, bytes(chunk.data), chunk.expected_tokens]
+        case ImageAssetChunk():
+            return ["asset", chunk.format, chunk.location, chunk.expected_tokens]

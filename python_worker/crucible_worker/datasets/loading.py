@@ -5,45 +5,34 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
-import hashlib
 import itertools
 import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 
-import msgpack
-
-from crucible_bridge.arrays import to_tensor
 from crucible_bridge.errors import InvalidField, NotFound, Unavailable, clipped
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     BuiltinDataset,
-    Conversation,
     Dataset,
-    Datum,
     FileDataset,
     FileFormat,
     HubDataset,
-    ImageAssetChunk,
-    ImageChunk,
     InlineDataset,
     JsonlDataset,
-    ModelInputChunk,
     RowReader,
     Sample,
-    TokensChunk,
     format_file,
     format_hub,
 )
-from crucible_worker.datasets.identity import SampleCache
+from crucible_worker.datasets.identity import SampleCache, dataset_fingerprint
 from crucible_worker.datasets.jsonl import find_file, read_lines
 from crucible_worker.datasets.row_process import read_rows, read_table
 from crucible_worker.datasets.spool import MalformedSample, SpooledSamples, shuffle_key, spool
-from crucible_worker.journal.packing import messages_to_values
 from crucible_worker.util.files import state_of
 
 __all__ = [
@@ -138,7 +127,7 @@ def _finished(
     if dataset.where:
         loaded = _chosen(loaded, dataset.where, go_on)
     samples = _ordered(loaded, dataset.shuffle_seed, dataset.limit, go_on)
-    return LoadedDataset(samples=samples, fingerprint=_fingerprint(samples, go_on))
+    return LoadedDataset(samples=samples, fingerprint=dataset_fingerprint(samples, go_on))
 
 
 def _kept(samples: SampleCache, dataset: Dataset, go_on: Callable[[], None]) -> LoadedDataset:
@@ -292,50 +281,6 @@ def _identified(samples: Sequence[Sample], field: str) -> list[Sample]:
             raise InvalidField(field, message, reason=Reason.DUPLICATE_SAMPLE_ID)
         first[sample.id] = index
     return named
-
-
-def _fingerprint(samples: Iterable[Sample | MalformedSample], go_on: Callable[[], None]) -> str:
-    # Records of MessagePack are self-delimiting: their concatenation is unambiguous, and is never in memory at once.
-    content, packer = hashlib.sha256(), msgpack.Packer(unicode_errors="surrogatepass")
-    for sample in samples:
-        go_on()
-        content.update(packer.pack(_canonical(sample)))
-    return content.hexdigest()
-
-
-def _canonical(sample: Sample | MalformedSample) -> list[object]:
-    if isinstance(sample, MalformedSample):
-        return ["malformed", sample.id, sample.fault]
-    match sample.input:
-        case Conversation(messages):
-            asked: object = ["conversation", messages_to_values(messages)]
-        case Datum():
-            asked = ["datum", *_canonical_datum(sample.input)]
-        case text:
-            asked = ["text", text]
-    metadata = [list(item) for item in sorted(sample.metadata.items())]
-    # A sample without labels has the fingerprint that it had before there were labels.
-    labels = [list(sample.choice_labels)] if sample.choice_labels else []
-    return ["sample", sample.id, asked, list(sample.targets), list(sample.choices), metadata, *labels]
-
-
-def _canonical_datum(datum: Datum) -> list[object]:
-    arrays = []
-    for key, array in sorted(datum.loss_fn_inputs.items()):
-        tensor = to_tensor(array)
-        arrays.append([key, tensor.dtype.value, list(tensor.shape), bytes(tensor.data)])
-    return [[_canonical_chunk(chunk) for chunk in datum.model_input.chunks], arrays]
-
-
-def _canonical_chunk(chunk: ModelInputChunk) -> list[object]:
-    match chunk:
-        case TokensChunk():
-            # Token ids are numbers: int32 and int64 give the same fingerprint.
-            return ["tokens", chunk.tokens.astype("<i8").tobytes()]
-        case ImageChunk():
-            return ["image", chunk.format, bytes(chunk.data), chunk.expected_tokens]
-        case ImageAssetChunk():
-            return ["asset", chunk.format, chunk.location, chunk.expected_tokens]
 
 
 # Data sets that were loaded recently or are still in use: reused while their files are unchanged.

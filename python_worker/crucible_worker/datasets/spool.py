@@ -116,9 +116,10 @@ class SpooledSamples(Sequence[Sample | MalformedSample]):
         """One sample, or several."""
         if isinstance(index, slice):
             return tuple(self[position] for position in range(*index.indices(len(self))))
-        if not -len(self) <= index < len(self):
+        count = len(self)
+        if not -count <= index < count:
             raise IndexError(index)
-        position = index % len(self)
+        position = index % count
         return self._at(position if self._order is None else int(self._order[position]))
 
     def choose(self, is_meant: Callable[[Sample | MalformedSample], bool]) -> None:

@@ -22,7 +22,6 @@ from crucible_bridge.types import (
 )
 from crucible_worker.backends.base import Capability, Model
 from crucible_worker.backends.orchestrator import Caller, chosen
-from crucible_worker.engine.bounds import SampleTimeout
 from crucible_worker.engine.preparation import Plan, option_path
 from crucible_worker.evaluators.base import (
     CallerPart,
@@ -30,16 +29,13 @@ from crucible_worker.evaluators.base import (
     HasAuxiliaryModels,
     PartKind,
     caller_parts,
-    measures_likelihoods,
 )
 from crucible_worker.grading.caller import CALLER
-from crucible_worker.inference.retries import RetryingModel, RetryPolicy, gated_models, service_of
-from crucible_worker.inference.transcripts import Transcript
+from crucible_worker.inference.retries import RetryPolicy, service_of
 
 __all__ = [
     "GatedCaller",
     "Unloaded",
-    "auxiliary_models_of",
     "confirm_weights",
     "full_fingerprint",
     "load_auxiliary_models",
@@ -268,25 +264,3 @@ async def _error_of_loading(model: Model, gate: RetryPolicy, path: str) -> Bridg
     except BridgeError as error:
         return at_field(error, path, own="model")
     return None
-
-
-def auxiliary_models_of(
-    plan: Plan,
-    index: int,
-    gate: RetryPolicy,
-    timeout: SampleTimeout,
-    transcript: Transcript | None,
-    renderers: Mapping[str, str],
-) -> Mapping[str, RetryingModel | Unloaded]:
-    """The further models of an evaluator as one sample sees them, by name; likewise the renderers chosen for them.
-
-    A model that is measured as the evaluated one is reads text as that one does.
-    """
-    models = plan.auxiliary_models.get(index)
-    if not models:  # as a rule, and for every sample
-        return {}
-    unloaded = {name: model for name, model in models.items() if isinstance(model, Unloaded)}
-    loaded = {name: model for name, model in models.items() if name not in unloaded}
-    reading = plan.reading if measures_likelihoods(plan.evaluators[index][1]) else None
-    gated = gated_models(loaded, gate, timeout.answered, transcript, renderers, timeout.seconds_left, reading)
-    return {**unloaded, **gated}

@@ -20,6 +20,7 @@ from crucible_bridge.problems import at_field, problem_of
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     BuiltinDataset,
+    Conversation,
     Dataset,
     DatasetSource,
     EvaluateRequest,
@@ -482,11 +483,13 @@ def _check_data(
 ) -> None:
     if not isinstance(source, InlineDataset):
         return
+    asked = [(evaluator, wants_answers(evaluator)) for _, evaluator in evaluators]
     for index, sample in enumerate(source.samples):
         go_on()
-        for _, evaluator in evaluators:
+        for evaluator, answers in asked:
             try:
-                evaluator.check_sample(as_asked(sample) if wants_answers(evaluator) else sample)
+                is_chat = answers and isinstance(sample.input, Conversation)
+                evaluator.check_sample(as_asked(sample) if is_chat else sample)
             except InvalidField as error:
                 path = f"dataset.inline.samples[{index}].{error.field}"
                 raise InvalidField(path, error.message, reason=error.reason) from None

@@ -281,7 +281,7 @@ def commit_samples(
     transaction.insert(
         "INSERT OR REPLACE INTO sample_records VALUES",
         [
-            (row.number, *_place(one), one.attempt, record, usage)
+            (row.number, one.place.position, one.place.evaluator, one.place.repeat, one.attempt, record, usage)
             for one, record, usage in zip(kept, records, usages)
             if record is not None or usage is not None
         ],
@@ -310,7 +310,3 @@ def _sample_row(number: int, kept: FinishedSample) -> tuple[object, ...]:
         retryable,
         sample_to_record(sample),
     )
-
-
-def _place(kept: FinishedSample) -> tuple[int, int, int]:
-    return kept.place.position, kept.place.evaluator, kept.place.repeat

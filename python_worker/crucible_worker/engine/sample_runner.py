@@ -19,10 +19,11 @@ from crucible_bridge.problems import problem_of
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     MAX_GROUP_BYTES,
+    Conversation,
     Datum,
     EvaluateRequest,
     EvaluatorRendering,
-    EvaluatorSpec,
+    Limits,
     ModelInput,
     Problem,
     Record,
@@ -37,16 +38,15 @@ from crucible_worker.datasets.loading import MalformedSample
 from crucible_worker.engine.auxiliary_models import (
     GatedCaller,
     Unloaded,
-    auxiliary_models_of,
     load_auxiliary_models,
     record_weights,
 )
-from crucible_worker.engine.bounds import SampleTimeout, bound_of_task
 from crucible_worker.engine.preparation import Plan
 from crucible_worker.engine.recording import FinishedSample, Recorded, Recorder, sample_bytes
 from crucible_worker.engine.renderings import first_joint, of_auto, pinned
 from crucible_worker.engine.usage import judged_usage
 from crucible_worker.evaluators.base import (
+    Bound,
     Evaluator,
     HasAuxiliaryModels,
     HoldsProcesses,
@@ -60,7 +60,7 @@ from crucible_worker.evaluators.base import (
 )
 from crucible_worker.history.retention import folder_of
 from crucible_worker.inference.retries import RetryingModel, RetryPolicy, sample_seed
-from crucible_worker.inference.transcripts import Transcript
+from crucible_worker.inference.transcripts import CallListener, Transcript
 from crucible_worker.journal import Journal
 from crucible_worker.journal.contents import bounded_reply, kernel_of, reply_bytes, turns_bytes
 from crucible_worker.journal.journal import FencedJournal
@@ -69,9 +69,93 @@ from crucible_worker.journal.records import SampleKey
 from crucible_worker.util.error_reporter import ErrorReporter, shortage, with_id
 from crucible_worker.util.limits import WorkerLimits
 from crucible_worker.util.prices import priced
-from crucible_worker.util.tasks import TimeoutQueue
+from crucible_worker.util.tasks import Timeout, TimeoutQueue
 
-__all__ = ["SampleRunner", "close_processes", "get_ready"]
+__all__ = [
+    "WIND_UP_SECONDS",
+    "SampleRunner",
+    "SampleTimeout",
+    "bound_of_task",
+    "close_processes",
+    "get_ready",
+]
+
+# How long one sample may take, by the limits of its evaluation.
+
+WIND_UP_SECONDS = 10.0
+"""Seconds that an evaluator with `stops_itself` has to stop; before a deadline at most a tenth of the time left."""
+
+
+def sample_timed_out(seconds: float) -> Problem:
+    """The problem of a sample that took too long."""
+    message = f"took longer than sample_timeout_ms, {seconds * 1000:.0f}"
+    return Problem(reason=Reason.SAMPLE_TIMEOUT, message=message, retryable=True)
+
+
+class SampleTimeout(Timeout):
+    """A sample's time: ends the block as `asyncio.timeout` does.
+
+    Args:
+        timeouts: of the evaluation.
+        seconds: of the request, for the whole sample; None if it names none.
+        default_seconds: the worker's, which restart with each answer of a model: a sample of many calls may run as
+            long as it makes progress.
+        progressed: called with each answer, whatever bounds the sample.
+    """
+
+    __slots__ = ("_default_seconds", "_loop", "_progressed", "_seconds")
+
+    def __init__(
+        self,
+        timeouts: TimeoutQueue,
+        seconds: float | None,
+        default_seconds: float,
+        progressed: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._seconds, self._default_seconds, self._progressed = seconds, default_seconds, progressed
+        self._loop = asyncio.get_running_loop()
+        super().__init__(timeouts, self._loop.time() + (default_seconds if seconds is None else seconds))
+
+    @property
+    def problem(self) -> Problem | None:
+        """What the sample ends with, if its time is over."""
+        if not self.expired():
+            return None
+        if self._seconds is not None:
+            return sample_timed_out(self._seconds)
+        message = f"had no answer of a model for default_sample_timeout_seconds, {self._default_seconds:g}"
+        return Problem(reason=Reason.SAMPLE_TIMEOUT, message=message, retryable=True)
+
+    def seconds_left(self) -> float | None:
+        """Seconds until the sample ends by its time, if no model answers before; None if it is not bounded."""
+        ends = self.when() if self.running else None
+        return None if ends is None else ends - self._loop.time()
+
+    def answered(self) -> None:
+        """A model has answered."""
+        if self._seconds is None:
+            self.reschedule(self._loop.time() + self._default_seconds)
+        self._progressed()
+
+
+def bound_of_task(limits: Limits, left: float | None) -> Bound | None:
+    """When a sample of an evaluator that `stops_itself` has to end: at its own time-out, or before the deadline.
+
+    Args:
+        limits: of the request; the worker's default time of a sample is not for such evaluators.
+        left: seconds until the evaluation's deadline; None if it has none.
+    """
+    bounds: list[Bound] = []
+    if limits.sample_timeout_ms is not None:
+        seconds = limits.sample_timeout_ms / 1000
+        bounds.append(Bound(seconds=seconds, wind_up_seconds=WIND_UP_SECONDS, problem=sample_timed_out(seconds)))
+    if left is not None:
+        message = f"had not ended shortly before deadline_ms, {limits.deadline_ms}"
+        problem = Problem(reason=Reason.DEADLINE_EXCEEDED, message=message)
+        wind_up = max(0.0, min(WIND_UP_SECONDS, left / 10))
+        bounds.append(Bound(seconds=max(0.0, left - wind_up), wind_up_seconds=wind_up, problem=problem))
+    return min(bounds, key=lambda bound: bound.seconds, default=None)
+
 
 # A check before the first sample: does the server return the log-probabilities that evaluators of likelihood need?
 #
@@ -198,8 +282,8 @@ class SampleRunner:
         self.plan = plan
         """What is run, with the models that are loaded."""
         self.slots = [
-            EvaluatorSlot(spec, evaluator, rendering, folder / str(index))
-            for index, ((spec, evaluator), rendering) in enumerate(zip(plan.evaluators, renderings, strict=True))
+            EvaluatorSlot(plan, index, rendering, folder / str(index))
+            for index, rendering in zip(range(len(plan.evaluators)), renderings, strict=True)
         ]
         """Evaluators, each with what all of its samples share."""
         self.recorder = Recorder(row, len(plan.samples), limits) if request.record is Record.FULL else None
@@ -214,6 +298,8 @@ class SampleRunner:
         self._seconds_left = seconds_left
         self._seed = (request.sampling.seed if request.sampling is not None else None) or 0
         self._says = request.record is not Record.NONE
+        wanted = request.limits.sample_timeout_ms
+        self._sample_seconds = None if wanted is None else wanted / 1000
 
     def progressed(self) -> None:
         """Note that it is not stalled."""
@@ -223,13 +309,17 @@ class SampleRunner:
         """Run one sample with one evaluator, once; an error of it is its result."""
         slot = self.slots[place.evaluator]
         sample = given = self.plan.samples[place.position]
-        if slot.wants_answers and isinstance(sample, Sample):
+        if slot.wants_answers and isinstance(sample, Sample) and isinstance(sample.input, Conversation):
             sample = as_asked(sample)
-        sample_timeout = self._timeout()
-        keeps_turns = self.recorder is not None and slot.keeps_turns_of(place.position)
-        room = self._limits.max_sample_record_bytes if keeps_turns else 0
-        transcript = None if self.recorder is None else Transcript(room)
-        listener = None if transcript is None else transcript.listener()
+        sample_timeout = SampleTimeout(
+            self._timeouts, self._sample_seconds, self._limits.default_sample_timeout_seconds, self.progressed
+        )
+        transcript = listener = None
+        keeps_turns = False
+        if self.recorder is not None:
+            keeps_turns = slot.turns_kept is None or place.position < slot.turns_kept
+            transcript = Transcript(self._limits.max_sample_record_bytes if keeps_turns else 0)
+            listener = CallListener(transcript)
         model = RetryingModel(
             self.plan.model,
             self._gate,
@@ -239,9 +329,9 @@ class SampleRunner:
             sample_timeout.seconds_left,
             self.plan.reading,
         )
-        auxiliary_models = auxiliary_models_of(
-            self.plan, place.evaluator, self._gate, sample_timeout, transcript, slot.auxiliary_renderers
-        )
+        auxiliary_models: Mapping[str, RetryingModel | Unloaded] = {}
+        if slot.auxiliary_models:
+            auxiliary_models = self._auxiliary_models_of(slot, sample_timeout, transcript)
         started = time.perf_counter_ns()
         if isinstance(sample, MalformedSample):
             outcome = _error(sample.problem)
@@ -251,7 +341,7 @@ class SampleRunner:
                 repeat=place.repeat,
                 seed=sample_seed(self._seed, sample.id, place.repeat),
                 auxiliary_models=auxiliary_models,
-                caller=self._caller_of(slot, place, sample_timeout),
+                caller=None if self.plan.caller is None else self._caller_of(slot, place, sample_timeout),
                 bound=bound_of_task(self._request.limits, self._seconds_left()) if slot.stops_itself else None,
                 keeps_turns=keeps_turns,
                 progressed=self.progressed,
@@ -279,10 +369,29 @@ class SampleRunner:
             place, result, attempt, took, recorded, weight(result, 0 if recorded is None else recorded.size)
         )
 
-    def _caller_of(self, slot: EvaluatorSlot, place: SampleKey, sample_timeout: SampleTimeout) -> GatedCaller | None:
-        """The caller as a sample sees it, if it stays connected."""
-        if (caller := self.plan.caller) is None:  # as a rule
-            return None
+    def _auxiliary_models_of(
+        self, slot: EvaluatorSlot, sample_timeout: SampleTimeout, transcript: Transcript | None
+    ) -> Mapping[str, RetryingModel | Unloaded]:
+        """The further models of an evaluator as one sample sees them, by name."""
+        return {
+            name: model
+            if isinstance(model, Unloaded)
+            else RetryingModel(
+                model,
+                self._gate,
+                sample_timeout.answered,
+                None if transcript is None else CallListener(transcript, name),
+                slot.auxiliary_renderers.get(name),
+                sample_timeout.seconds_left,
+                slot.auxiliary_reading,
+            )
+            for name, model in slot.auxiliary_models.items()
+        }
+
+    def _caller_of(self, slot: EvaluatorSlot, place: SampleKey, sample_timeout: SampleTimeout) -> GatedCaller:
+        """The caller, which stays connected, as a sample sees it."""
+        caller = self.plan.caller
+        assert caller is not None
         return GatedCaller(caller, self._gate, sample_timeout.answered, evaluator=slot.label, repeat=place.repeat)
 
     def _result(
@@ -359,16 +468,13 @@ class SampleRunner:
         problem = why_not_kept(outcome)
         return outcome if problem is None else _error(problem)
 
-    def _timeout(self) -> SampleTimeout:
-        wanted = self._request.limits.sample_timeout_ms
-        seconds = None if wanted is None else wanted / 1000
-        return SampleTimeout(self._timeouts, seconds, self._limits.default_sample_timeout_seconds, self.progressed)
-
 
 class EvaluatorSlot:
     """An evaluator, with what all of its samples share."""
 
     __slots__ = (
+        "auxiliary_models",
+        "auxiliary_reading",
         "auxiliary_renderers",
         "evaluator",
         "failures",
@@ -380,15 +486,15 @@ class EvaluatorSlot:
         "wants_answers",
     )
 
-    def __init__(self, spec: EvaluatorSpec, evaluator: Evaluator, rendering: EvaluatorRendering, folder: Path) -> None:
+    def __init__(self, plan: Plan, index: int, rendering: EvaluatorRendering, folder: Path) -> None:
+        spec, evaluator = plan.evaluators[index]
         self.evaluator, self.label, self.folder, self.failures = evaluator, spec.label, folder, ErrorReporter()
         self.renderer, self.auxiliary_renderers = of_auto(spec, rendering), rendering.others
         self.stops_itself, self.wants_answers = stops_itself(evaluator), wants_answers(evaluator)
         self.turns_kept = turns_kept(evaluator)
-
-    def keeps_turns_of(self, position: int) -> bool:
-        """Whether the turns of the sample at this place of the data set are recorded."""
-        return self.turns_kept is None or position < self.turns_kept
+        self.auxiliary_models = plan.auxiliary_models.get(index, {})
+        # A model that is measured as the evaluated one is reads text as that one does.
+        self.auxiliary_reading = plan.reading if measures_likelihoods(evaluator) else None
 
 
 async def get_ready(

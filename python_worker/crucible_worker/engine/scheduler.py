@@ -207,8 +207,7 @@ class SampleScheduler:
             self._failed(error)
             return
         self.done += len(kept)
-        for one in kept:
-            self.spent.add(one.place, one.took)
+        self.spent.add([(one.place, one.took) for one in kept])
         self._runs.written(kept)
 
     def _ended(self, task: asyncio.Task[None]) -> None:

@@ -46,7 +46,7 @@ class Spending:
         """Count usage that has its cost already."""
         for name, own in _by_model(usage, model):
             known = name in self._sums or len(self._sums) < MAX_MODELS
-            self._sums.setdefault(name if known else _NAMELESS, UsageSum()).add(own)
+            self._sums.setdefault(name if known else _NAMELESS, UsageSum()).add((own,))
 
     def together(self, under_way: Iterable[tuple[ModelRef, Usage | None]]) -> tuple[ModelUsage, ...]:
         """The counted usage together with that of running attempts, sorted by model."""
@@ -79,13 +79,15 @@ class Spent:
         """Add earlier runs: those with a final result by evaluator, and those to be run again by place."""
         self._before, self._again = final, dict(again)
 
-    def add(self, place: SampleKey, usage: Usage | Meter | None) -> None:
-        """Add a run; it replaces an earlier run of the sample."""
-        if self._again:
-            self._again.pop(place, None)
-        if (total := self._here.get(place.evaluator)) is None:
-            total = self._here[place.evaluator] = UsageSum()
-        total.add(usage)
+    def add(self, runs: Iterable[tuple[SampleKey, Usage | Meter | None]]) -> None:
+        """Add runs; each replaces an earlier run of its sample."""
+        together: dict[int, list[Usage | Meter | None]] = {}
+        for place, usage in runs:
+            if self._again:
+                self._again.pop(place, None)
+            together.setdefault(place.evaluator, []).append(usage)
+        for evaluator, usages in together.items():
+            self._here.setdefault(evaluator, UsageSum()).add(usages)
 
     def of(self, evaluator: int) -> Usage | None:
         """Usage of an evaluator, by its evaluator; None if no call was answered."""

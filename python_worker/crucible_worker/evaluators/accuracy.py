@@ -12,7 +12,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from crucible_bridge.types import Metrics, Sample, SampleResult, Verdict
+from crucible_bridge.types import Datum, Metrics, Sample, SampleResult, Verdict
 from crucible_worker.evaluators.answering import REMOVE_THINKING, Answer, Answering, Thinking
 from crucible_worker.evaluators.base import Outcome, SampleContext
 from crucible_worker.evaluators.cleaning import NO_CLEANING, Cleaning, Uncleanable
@@ -39,6 +39,11 @@ class Accuracy(Graded, kind="accuracy", keys=dict.fromkeys(ACCURACY_KEYS, "fract
     def repeats(self) -> int:
         """Answers to each sample."""
         return self.samples_per_prompt
+
+    @functools.cached_property
+    def answering(self) -> Answering:
+        """How the model is queried."""
+        return Answering(sampling=self.sampling, renderer=self.renderer, thinking=self.thinking)
 
     @functools.cached_property
     def cleaning(self) -> Cleaning:
@@ -70,27 +75,27 @@ class Accuracy(Graded, kind="accuracy", keys=dict.fromkeys(ACCURACY_KEYS, "fract
 
     async def answered(self, sample: Sample, context: SampleContext) -> tuple[Answer, Outcome]:
         """Do the same as `run`, and return the answer with its outcome."""
-        self.check(context.model)
-        check_question(self.judging, sample)
-        answering = Answering(sampling=self.sampling, renderer=self.renderer, thinking=self.thinking)
-        answer = await answering.answer(context.model, sample.input, context.seed)
+        if isinstance(sample.input, Datum):
+            check_question(self.judging, sample)
+        answer = await self.answering.answer(context.model, sample.input, context.seed)
         grade = await self._graded(answer, sample, context)
+        scored = grade.verdict.scored
         return answer, Outcome(
             verdict=grade.verdict,
-            score=grade.score if grade.verdict.scored else None,
+            score=grade.score if scored else None,
             extracted=excerpt(grade.extracted),  # the whole response is recorded next to it
             method=grade.method,
-            problem=problem_of_grade(grade),
+            problem=None if scored else problem_of_grade(grade),
             measurements={**grade.measurements, **answer.counted},
             **answer.recorded,
         )
 
     async def _graded(self, answer: Answer, sample: Sample, context: SampleContext) -> Grade:
-        try:
-            text = await self.cleaning.answer(answer.text)
-        except Uncleanable as error:
-            return Grade(verdict=Verdict.UNDECIDED, reason=str(error))
-        if text != answer.text:
+        if self.cleaning.steps:
+            try:
+                text = await self.cleaning.answer(answer.text)
+            except Uncleanable as error:
+                return Grade(verdict=Verdict.UNDECIDED, reason=str(error))
             answer = dataclasses.replace(answer, text=text)
         return await grade_answer(self.judging, answer, sample, context)
 

@@ -88,14 +88,14 @@ class Answer:
     def recorded(self) -> dict[str, Any]:
         """What an outcome records of it, as arguments of `Outcome`."""
         said = self.sequence
-        calls = (
+        calls = [
             ToolCall(name=_unicode(call.name), arguments=_unicode(call.arguments), id=_unicode(call.id))
             for call in said.tool_calls
-        )
+        ]
         return {
             "output": self.output,
-            "reasoning": _unicode(said.reasoning),
-            "refusal": _unicode(said.refusal),
+            "reasoning": said.reasoning and _unicode(said.reasoning),
+            "refusal": said.refusal and _unicode(said.refusal),
             "tool_calls": tuple(calls),
             "stop_reason": said.stop_reason,
             "output_tokens": said.output_tokens,
@@ -104,6 +104,8 @@ class Answer:
     @property
     def counted(self) -> dict[str, float]:
         """What an outcome counts of it, as measurements; nothing as a rule."""
+        if not (self.replaced or self.unfinished or self.after_stop):  # as a rule
+            return {}
         found = {
             "replaced_code_points": self.replaced,
             TRUNCATED_REASONING: int(self.unfinished),
@@ -144,9 +146,11 @@ class Answering:
             message = f"was asked for one answer and gave {len(asked.answers)}"
             raise BackendError(message, reason=Reason.BACKEND_ANSWER, retryable=False)
         (found,) = asked.answers
-        output, replaced = _SURROGATES.subn("\ufffd", f"{found.sequence.text}{found.rest}")
+        output, replaced = f"{found.sequence.text}{found.rest}", 0
+        if not output.isascii():
+            output, replaced = _SURROGATES.subn("\ufffd", output)
         said = found.whole if self.thinking == KEEP_THINKING else found.answer
-        text = answer_of(_unicode(said), self.renderer)
+        text = answer_of(said if said.isascii() else _unicode(said), self.renderer)
         return Answer(
             prompt=asked.prompt,
             sequence=found.sequence,

@@ -197,7 +197,8 @@ def grader_for(grader: Grader, sample: Sample, context: SampleContext) -> Grader
     Raises:
         InvalidField: `check_question` refuses the sample.
     """
-    grader = with_labels(grader, sample.choice_labels)
+    if sample.choice_labels:
+        grader = with_labels(grader, sample.choice_labels)
     caller = context.caller
     if caller is not None and isinstance(grader, CallerGrader):
         return grader.bound(lambda name, response: caller.grade(name, sample, response))

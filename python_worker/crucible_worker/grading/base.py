@@ -200,7 +200,10 @@ def undecided(reason: str, *, extracted: str = "", method: str = "", code: Reaso
 
 def blank_target(targets: Sequence[str]) -> int | None:
     """The index of the first blank target: it has only white space, control and format characters."""
-    return next((index for index, target in enumerate(targets) if all(map(_is_blank, target))), None)
+    for index, target in enumerate(targets):
+        if not target[:1].isalnum() and all(map(_is_blank, target)):
+            return index
+    return None
 
 
 def exceeds(texts: Sequence[str]) -> bool:

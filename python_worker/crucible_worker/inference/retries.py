@@ -29,9 +29,9 @@ from crucible_bridge.types import (
     TinkerModel,
 )
 from crucible_worker.backends.base import Capability, Model, Reading, Rendered, Tokenizer, WrappedModel
-from crucible_worker.backends.distributions import Measured, impossible, refuse_impossible
+from crucible_worker.backends.distributions import HIGHEST_LOGPROB, Measured, impossible
 from crucible_worker.backends.metering import Meter
-from crucible_worker.inference.transcripts import CallListener, Transcript
+from crucible_worker.inference.transcripts import CallListener
 from crucible_worker.util.error_reporter import logged
 from crucible_worker.util.model_refs import format_original_model
 from crucible_worker.util.tasks import Backoff, TimeoutQueue
@@ -49,7 +49,6 @@ __all__ = [
     "OutageListener",
     "RetryPolicy",
     "RetryingModel",
-    "gated_models",
     "gone",
     "sample_seed",
     "service_of",
@@ -129,23 +128,16 @@ class ModelOutages:
         """
         self._listener, self._timeouts, self._seconds, self._name_of = listener, timeouts, seconds, name_of
         self._asking: dict[int, asyncio.Task[Outage | None]] = {}
-        self._answered: dict[int, float] = {}
+        self.answered: dict[int, float] = {}
+        """When a call of a model has succeeded the last time, by the id of the model."""
         self._probing: set[asyncio.Task[None]] = set()
         self._closed = False
-        self._now: dict[int, Outage] = {}
-
-    @property
-    def now(self) -> Mapping[int, Outage]:
+        self.now: dict[int, Outage] = {}
         """Those under way."""
-        return self._now
-
-    def answered(self, model: Model) -> None:
-        """A call of a model has succeeded."""
-        self._answered[id(model)] = time.monotonic()
 
     async def over(self, model: Model) -> None:
         """Wait for the end of a model's outage, if there is one."""
-        if (outage := self._now.get(id(model))) is not None:
+        if (outage := self.now.get(id(model))) is not None:
             await outage.over.wait()
 
     async def began(self, model: Model, error: BridgeError, tried: float) -> bool:
@@ -160,8 +152,8 @@ class ModelOutages:
             Whether there was an outage, so that the call is to be made again.
         """
         key = id(model)
-        if key not in self._now:
-            if self._closed or self._answered.get(key, tried) > tried:
+        if key not in self.now:
+            if self._closed or self.answered.get(key, tried) > tried:
                 return False
             if key not in self._asking:
                 # Calls that fail together share an answer, and the cancellation of one does not affect the others.
@@ -174,7 +166,7 @@ class ModelOutages:
                 return self._closed  # then no call is let through any more
             await outage.over.wait()
         else:
-            await self._now[key].over.wait()
+            await self.now[key].over.wait()
         return True
 
     def close(self) -> None:
@@ -182,18 +174,18 @@ class ModelOutages:
         self._closed = True
         for task in (*self._asking.values(), *self._probing):
             task.cancel()
-        for outage in self._now.values():
+        for outage in self.now.values():
             outage.over.set()
-        self._now.clear()
+        self.now.clear()
 
     async def _ask(self, model: Model, error: BridgeError) -> Outage | None:
         if (found := await _unavailable(model)) is None or self._closed:
             return None
         outage = Outage(name=self._name_of(model), message=found.message, since_ns=time.time_ns())
         _log.warning("model_away", model=outage.name, reason=found.reason, error=found.message)
-        if not self._now:
+        if not self.now:
             self._timeouts.freeze()
-        self._now[id(model)] = outage
+        self.now[id(model)] = outage
         self._listener.model_away(outage)
         task = asyncio.create_task(self._wait(model, outage, error.retry_after))
         self._probing.add(task)
@@ -217,9 +209,9 @@ class ModelOutages:
     def _end(self, model: Model, outage: Outage) -> None:
         seconds = (time.time_ns() - outage.since_ns) / 1e9
         _log.info("model_back", model=outage.name, seconds=round(seconds, 1))
-        self._now.pop(id(model), None)
-        self.answered(model)
-        if not self._now:
+        self.now.pop(id(model), None)
+        self.answered[id(model)] = time.monotonic()
+        if not self.now:
             self._timeouts.go_on()
         self._listener.model_back(outage)
         outage.over.set()
@@ -273,6 +265,7 @@ BACKOFF_SECONDS = 0.1
 """Seconds before the first retry; doubled each time, and drawn uniformly between half of that and all of it."""
 MAX_BACKOFF_SECONDS = 5.0
 """Longest wait between two tries, unless the backend names another one."""
+_BACKOFF = Backoff(BACKOFF_SECONDS, MAX_BACKOFF_SECONDS)
 
 T = TypeVar("T")
 
@@ -330,7 +323,6 @@ class RetryPolicy:
             self._calls += 1
         outages = None if model is None else self.outages
         attempt = misfits = 0
-        backoff = Backoff(BACKOFF_SECONDS, MAX_BACKOFF_SECONDS)
         while True:
             if outages is not None and model is not None and outages.now:
                 await outages.over(model)
@@ -348,7 +340,7 @@ class RetryPolicy:
                 misfit = error.reason == Reason.BACKEND_ANSWER
                 misfits += misfit
                 budgeted = misfit or outages is None
-                wait = backoff.drawn_after(attempt) if error.retry_after is None else error.retry_after
+                wait = _BACKOFF.drawn_after(attempt) if error.retry_after is None else error.retry_after
                 left = None if seconds_left is None else seconds_left()
                 late = error.retry_after is not None and left is not None and wait >= left
                 last = attempt == ATTEMPTS_PER_CALL or misfits == MISFITS_PER_CALL or (budgeted and self._is_spent)
@@ -370,11 +362,11 @@ class RetryPolicy:
                 if attempt == ATTEMPTS_PER_CALL or self._is_spent:
                     # Our task was not cancelled: the backend's connection was closed during the call, as grpc.aio does.
                     raise BackendError("the backend cancelled the call", reason=Reason.BACKEND_CANCELLED) from None
-                wait = backoff.drawn_after(attempt)
+                wait = _BACKOFF.drawn_after(attempt)
                 self._retries += 1
             else:
-                if outages is not None and model is not None:
-                    outages.answered(model)
+                if outages is not None:
+                    outages.answered[id(model)] = time.monotonic()
                 return answer
             await asyncio.sleep(wait)
 
@@ -434,7 +426,7 @@ class RetryingModel(WrappedModel):
         """
         self.meter = meter = Meter()
         """Usage of the calls that got an answer, including their failed tries."""
-        metered = model.metered(meter)
+        metered = model.metered(meter) if model.reports_usage else None
         self._unmetered = model
         self._model = model if metered is None else metered
         self._counts = metered is None
@@ -468,8 +460,10 @@ class RetryingModel(WrappedModel):
         arguments: tuple[Any, ...],
         options: Mapping[str, Any] | None = None,
     ) -> Any:
-        listener, prompt, asked = self._listener, None, None
-        if listener is not None and (prompt := _prompt_of(question, arguments[0])) is not None:
+        listener, prompt, asked = self._listener, arguments[0], None
+        if question in _FORWARDS:  # of examples: the first has the prompt
+            prompt = prompt[0].model_input if prompt else None
+        if listener is not None and prompt is not None:
             asked = listener.asked(prompt)
         self._gate.asking += 1
         try:
@@ -478,50 +472,20 @@ class RetryingModel(WrappedModel):
             self._gate.asking -= 1
         if self._answered is not None:
             self._answered()
-        if listener is not None and asked is not None and prompt is not None and question in _GENERATING:
+        if listener is not None and asked is not None and question in _GENERATING:
             listener.answered(asked, prompt, answer)
         if self._counts:
             _COUNTS[question](self.meter, arguments, answer)
         if (logprobs := _LOGPROBS.get(question)) is not None:
-            refuse_impossible(impossible(logprobs(answer)))
+            for logprob in logprobs(answer):
+                if logprob > HIGHEST_LOGPROB:  # NaN is not
+                    raise impossible(float(logprob))
         return answer
-
-
-def gated_models(
-    models: Mapping[str, Model],
-    gate: RetryPolicy,
-    answered: Callable[[], None] | None = None,
-    transcript: Transcript | None = None,
-    renderers: Mapping[str, str] | None = None,
-    seconds_left: Callable[[], float | None] | None = None,
-    reading: Reading | None = None,
-) -> Mapping[str, RetryingModel]:
-    """Further models as one sample sees them, by name."""
-    known = renderers or {}
-    return {
-        name: RetryingModel(
-            model,
-            gate,
-            answered,
-            None if transcript is None else transcript.listener(name),
-            known.get(name),
-            seconds_left,
-            reading,
-        )
-        for name, model in models.items()
-    }
 
 
 _GENERATING = frozenset({Capability.SAMPLE, Capability.SAMPLE_TEXT, Capability.SAMPLE_TOP})
 
 _FORWARDS = frozenset({Capability.FORWARD, Capability.PARTS})
-
-
-def _prompt_of(question: Capability, first: Any) -> ModelInput | str | Conversation | None:
-    """The first prompt of a question; None if it has no data."""
-    if question not in _FORWARDS:
-        return first
-    return first[0].model_input if first else None
 
 
 def _read_prompt(meter: Meter, arguments: tuple[Any, ...], answer: Any) -> None:
@@ -555,7 +519,8 @@ _COUNTS: Mapping[Capability, Callable[[Meter, tuple[Any, ...], Any], None]] = {
 def _of_sequences(answers: Sequence[SampledSequence]) -> Iterable[float]:
     for answer in answers:
         yield from answer.logprobs or ()
-        yield from _largest((answer.top_logprobs,))
+        if answer.top_logprobs is not None:
+            yield from _largest((answer.top_logprobs,))
 
 
 def _of_prompt(answer: Sequence[float | None]) -> Iterable[float]:
@@ -616,57 +581,56 @@ class _GatedTokenizer(Tokenizer):
         return self._tokenizer.has_chat_template
 
     async def encode(self, text: str) -> Sequence[int]:
-        tokens = await self._call(self._tokenizer.encode, (text,))
+        tokens = await self._gate.call(self._tokenizer.encode, (text,), model=self._model)
         if self._listener is not None:
             self._listener.encoded(text, tokens)
         return tokens
 
     async def encode_continuation(self, text: str) -> Sequence[int]:
-        return await self._call(self._tokenizer.encode_continuation, (text,))
+        return await self._gate.call(self._tokenizer.encode_continuation, (text,), model=self._model)
 
     async def encode_all(self, texts: Sequence[str], *, continuations: bool = False) -> Sequence[Sequence[int]]:
-        encoded = await self._call(self._tokenizer.encode_all, (texts,), {"continuations": continuations})
+        encoded = await self._gate.call(
+            self._tokenizer.encode_all, (texts,), {"continuations": continuations}, model=self._model
+        )
         if not continuations and self._listener is not None:
             for text, tokens in zip(texts, encoded):
                 self._listener.encoded(text, tokens)
         return encoded
 
     async def tokenize(self, texts: Sequence[str], *, add_special_tokens: bool) -> Sequence[Sequence[int]]:
-        return await self._call(self._tokenizer.tokenize, (texts,), {"add_special_tokens": add_special_tokens})
+        return await self._gate.call(
+            self._tokenizer.tokenize, (texts,), {"add_special_tokens": add_special_tokens}, model=self._model
+        )
 
     async def encode_chat(self, messages: Sequence[ChatMessage], *, generation_prompt: bool) -> Sequence[int]:
         tokenizer, listener, options = self._tokenizer, self._listener, {"generation_prompt": generation_prompt}
         if listener is not None and type(tokenizer).render_chat is not Tokenizer.render_chat:
             return (await self.render_chat(messages, generation_prompt=generation_prompt)).tokens
-        tokens = await self._call(tokenizer.encode_chat, (messages,), options)
+        tokens = await self._gate.call(tokenizer.encode_chat, (messages,), options, model=self._model)
         if listener is not None:
             listener.encoded(Conversation(tuple(messages)), tokens)
         return tokens
 
     async def render_chat(self, messages: Sequence[ChatMessage], *, generation_prompt: bool) -> Rendered:
         options = {"generation_prompt": generation_prompt}
-        return self._record(messages, await self._call(self._tokenizer.render_chat, (messages,), options))
+        rendered = await self._gate.call(self._tokenizer.render_chat, (messages,), options, model=self._model)
+        return self._record(messages, rendered)
 
     async def decode(self, tokens: Sequence[int]) -> str:
-        return await self._call(self._tokenizer.decode, (tokens,))
+        return await self._gate.call(self._tokenizer.decode, (tokens,), model=self._model)
 
     async def show(self, tokens: Sequence[int]) -> str:
-        return await self._call(self._tokenizer.show, (tokens,))
+        return await self._gate.call(self._tokenizer.show, (tokens,), model=self._model)
 
     async def render_cookbook(
         self, renderer: str, messages: Sequence[ChatMessage], *, train_on: str | None = None
     ) -> Rendered:
         options = {"train_on": train_on}
-        rendered = await self._call(self._tokenizer.render_cookbook, (renderer, messages), options)
+        rendered = await self._gate.call(
+            self._tokenizer.render_cookbook, (renderer, messages), options, model=self._model
+        )
         return self._record(messages, rendered)
-
-    async def _call(
-        self,
-        function: Callable[..., Awaitable[T]],
-        arguments: tuple[Any, ...],
-        options: Mapping[str, Any] | None = None,
-    ) -> T:
-        return await self._gate.call(function, arguments, options, model=self._model)
 
     def _record(self, messages: Sequence[ChatMessage], rendered: Rendered) -> Rendered:
         if self._listener is not None:

@@ -65,10 +65,6 @@ class Transcript:
         """Bytes of text that are recorded, including the first prompt if there was no room for its call."""
         return self.size + (0 if self._calls else prompt_bytes(self.prompt))
 
-    def listener(self, model: str = "") -> CallListener:
-        """The listener of one model: the evaluated one, or a further one by its name."""
-        return CallListener(self, model)
-
     def turns(self, given: Sequence[Turn] = ()) -> tuple[Turn, ...]:
         """The turns of this sample, if there are more than one question and its answer.
 
@@ -87,7 +83,9 @@ class Transcript:
     def _record(self, model: str, prompt: SamplePrompt, tokens: int | None, answers: Sequence[SampledSequence]) -> None:
         size = prompt_bytes(prompt)
         for answer in answers:
-            size += text_bytes(answer.text) + reply_bytes(answer)
+            size += text_bytes(answer.text)
+            if answer.reasoning or answer.refusal or answer.tool_calls:
+                size += reply_bytes(answer)
         if not model and self._first_tokens is None:
             self._first_tokens = tokens
         if self.size + size > self._most:
@@ -99,11 +97,11 @@ class Transcript:
 
 
 class CallListener:
-    """Receives the calls of one model for one sample."""
+    """Receives the calls of one model for one sample: the evaluated model, or a further one by its name."""
 
     __slots__ = ("_encoded", "_model", "_transcript")
 
-    def __init__(self, transcript: Transcript, model: str) -> None:
+    def __init__(self, transcript: Transcript, model: str = "") -> None:
         self._transcript, self._model = transcript, model
         self._encoded: list[tuple[str | Conversation, Sequence[int]]] = []
 

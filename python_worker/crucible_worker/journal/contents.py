@@ -172,8 +172,9 @@ def frame_of(prompt: SamplePrompt, kernel: str) -> Frame | None:
     if isinstance(prompt, str):
         text, role, before = prompt, None, ()
     else:
-        if not all(message.is_pair for message in prompt.messages):
-            return None
+        for message in prompt.messages:
+            if not message.is_pair:
+                return None
         *earlier, last = prompt.messages
         before = tuple([(message.role, message.content) for message in earlier]) if earlier else ()
         text, role = last.content, last.role
@@ -281,6 +282,8 @@ def reply_to_record(result: SampleResult, turns: Sequence[Turn]) -> bytes | None
 
     Reasoning that can be read from a text is not stored again.
     """
+    if not (turns or result.reasoning or result.refusal or result.tool_calls or result.truncated):  # as a rule
+        return None
     own = _reply_to_value(result.reasoning, result.refusal, result.tool_calls, result.output)
     if result.reasoning and not own[0]:
         own[0] = _IN_TEXT
@@ -320,12 +323,19 @@ def with_reply(result: SampleResult, record: bytes | None) -> tuple[SampleResult
 
 def reply_bytes(extra: SampleResult | SampledSequence | Turn) -> int:
     """Approximate size of what an answer has besides its text."""
-    calls = sum(text_bytes(call.name) + text_bytes(call.arguments) + text_bytes(call.id) for call in extra.tool_calls)
-    return text_bytes(extra.reasoning) + text_bytes(extra.refusal) + calls
+    if not (extra.reasoning or extra.refusal or extra.tool_calls):  # as a rule
+        return 0
+    return text_bytes(extra.reasoning) + text_bytes(extra.refusal) + _calls_bytes(extra.tool_calls)
+
+
+def _calls_bytes(calls: Iterable[ToolCall]) -> int:
+    return sum(text_bytes(call.name) + text_bytes(call.arguments) + text_bytes(call.id) for call in calls)
 
 
 def bounded_reply(result: SampleResult, most: int) -> SampleResult:
     """A result whose reasoning, refusal and calls of tools have at most `most` bytes, each after what is before it."""
+    if not (result.reasoning or result.refusal or result.tool_calls):  # as a rule
+        return result
     left_out: list[TruncatedPart] = []
     texts: list[str] = []
     for part, text in ((REASONING, result.reasoning), (REFUSAL, result.refusal)):
@@ -335,11 +345,11 @@ def bounded_reply(result: SampleResult, most: int) -> SampleResult:
         if lost:
             left_out.append(TruncatedPart(part=part, bytes=lost, limit=SAMPLE_LIMIT))
     calls = result.tool_calls
-    size = reply_bytes(dataclasses.replace(result, reasoning="", refusal=""))
+    size = _calls_bytes(calls)
     if size > most:
         left_out.append(TruncatedPart(part=TOOL_CALLS, bytes=size, limit=SAMPLE_LIMIT))
         calls = ()
-    if not left_out:  # as a rule
+    if not left_out:
         return result
     return dataclasses.replace(
         result, reasoning=texts[0], refusal=texts[1], tool_calls=calls, truncated=(*result.truncated, *left_out)
@@ -372,7 +382,9 @@ def prompt_bytes(prompt: SamplePrompt | None) -> int:
     count = 0
     if isinstance(prompt, Conversation):
         for message in prompt.messages:
-            count += text_bytes(message.role) + text_bytes(message.content) + further_bytes(message)
+            count += text_bytes(message.role) + text_bytes(message.content)
+            if not message.is_pair:
+                count += further_bytes(message)
     return count
 
 

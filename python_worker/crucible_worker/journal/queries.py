@@ -543,7 +543,7 @@ def spent_before(source: Reads, number: int) -> tuple[Mapping[int, Usage], Mappi
         if retryable and usage is not None:
             again[SampleKey(position, evaluator, repeat)] = usage
         else:
-            totals.setdefault(evaluator, UsageSum()).add(usage)
+            totals.setdefault(evaluator, UsageSum()).add((usage,))
     return {index: usage for index, total in totals.items() if (usage := total.usage) is not None}, again
 
 

@@ -33,28 +33,28 @@ class UsageSum:
     def of(cls, usages: Iterable[Usage | None]) -> UsageSum:
         """Of several."""
         total = cls()
-        for usage in usages:
-            total.add(usage)
+        total.add(usages)
         return total
 
-    def add(self, usage: Usage | Meter | None) -> None:
-        """Add one; None is the usage of no call. Called for every sample: written out, it takes half the time."""
-        if usage is None:
-            return
-        self._calls += usage.calls
-        self._unreported += usage.unreported_calls
-        if (number := usage.prompt_tokens) is not None:
-            self._prompt = number if self._prompt is None else self._prompt + number
-        if (number := usage.output_tokens) is not None:
-            self._output = number if self._output is None else self._output + number
-        if (number := usage.cached_prompt_tokens) is not None:
-            self._cached = number + (self._cached or 0)
-        if (number := usage.reasoning_tokens) is not None:
-            self._reasoning = number + (self._reasoning or 0)
-        if usage.cost is not None:
-            self._cost = Fraction(usage.cost) + (self._cost or 0)
-        for judge in usage.judges:
-            self._judges.setdefault(judge.model, UsageSum()).add(judge.usage)
+    def add(self, usages: Iterable[Usage | Meter | None]) -> None:
+        """Add some; None is the usage of no call. Every sample has one: written out, it takes half the time."""
+        for usage in usages:
+            if usage is None:
+                continue
+            self._calls += usage.calls
+            self._unreported += usage.unreported_calls
+            if (number := usage.prompt_tokens) is not None:
+                self._prompt = number if self._prompt is None else self._prompt + number
+            if (number := usage.output_tokens) is not None:
+                self._output = number if self._output is None else self._output + number
+            if (number := usage.cached_prompt_tokens) is not None:
+                self._cached = number + (self._cached or 0)
+            if (number := usage.reasoning_tokens) is not None:
+                self._reasoning = number + (self._reasoning or 0)
+            if usage.cost is not None:
+                self._cost = Fraction(usage.cost) + (self._cost or 0)
+            for judge in usage.judges:
+                self._judges.setdefault(judge.model, UsageSum()).add((judge.usage,))
 
     @property
     def usage(self) -> Usage | None:

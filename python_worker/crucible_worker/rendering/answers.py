@@ -44,7 +44,7 @@ from crucible_worker.rendering.prompts import (
     render_question,
     stops_of,
 )
-from crucible_worker.util.parsing import aside_if_large
+from crucible_worker.util.parsing import LARGE_BYTES, aside_if_large
 from crucible_worker.util.reasoning import OPENING_TOKENS, opening_of_prompt, parted
 
 __all__ = [
@@ -306,7 +306,7 @@ def _call(text: str) -> ToolCall | str:
 # How a model is queried for answers: in tokens if its tokenizer is at hand, in words if only its server has it.
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+@dataclasses.dataclass(slots=True, kw_only=True)
 class Finished:
     """A continuation, separated."""
 
@@ -417,7 +417,9 @@ async def ask(
     else:
         begun = model.resolved_renderer == SERVED
         rendered = await render_question(tokenizer, input, SERVED if begun and renderer == AUTO else renderer)
-        prompt, params = input_of(rendered.tokens, images_of(input)), _stopped(params, rendered.stop)
+        prompt = input_of(rendered.tokens, images_of(input) if isinstance(input, Conversation) else ())
+        if rendered.stop:
+            params = _stopped(params, rendered.stop)
         if rendered.text is None:
             opening = await opening_of_tokens(tokenizer, prompt)
         else:
@@ -429,7 +431,8 @@ async def ask(
 async def _all_finished(
     sampled: Sequence[SampledSequence], stops: Sequence[str], opening: str = ""
 ) -> Sequence[Finished]:
-    size = sum(len(one.text) for one in sampled)
+    if (size := sum([len(one.text) for one in sampled])) < LARGE_BYTES:
+        return [finished(one, stops, opening) for one in sampled]
     return await aside_if_large(size, lambda: [finished(one, stops, opening) for one in sampled])
 
 

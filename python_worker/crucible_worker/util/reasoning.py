@@ -73,6 +73,8 @@ _HEADER = re.compile(r"<\|channel\|>\s*+(\w{1,40}+)[^<]{0,200}+(?:<\|constrain\|
 """The head of a message in a channel; `final` is the answer's."""
 _MESSAGE_END = re.compile(r"<\|(?:end|return|call|start|channel)\|>")
 _CHANNELS, _FINAL = "channels", "final"
+_MARKS, _ENDS = ("<", "[", "\u25c1"), (">", "]", "\u25b7")
+"""How all of these tags begin and end; a text without such a mark has none of them."""
 _MAX_OPENING = 300  # characters at the end of a prompt in which an opening tag is sought
 
 
@@ -145,6 +147,10 @@ def parted(text: str, *, opening: str = "", stops: Sequence[str] = (), truncated
         stops: the stop strings.
         truncated: whether the output ended at its token limit.
     """
+    if not opening and not any(mark in text for mark in _MARKS):  # the usual case
+        stop = _first_stop(text, [(0, len(text))], stops) if stops else None
+        end = len(text) if stop is None else stop
+        return Parted("", text[:end], False, end, False)
     parts = _parts(text, opening)
     ends = [0, *(part.end for part in parts)]
     starts = [*(part.start for part in parts), len(text)]
@@ -155,7 +161,7 @@ def parted(text: str, *, opening: str = "", stops: Sequence[str] = (), truncated
         parts = [part for part in parts if part.end <= stop]
         pieces = [*pieces[: len(parts)], (pieces[len(parts)][0], stop)]
     end = len(text) if stop is None else stop
-    if not parts:  # the usual case
+    if not parts:
         return Parted("", text[:end], False, end, False)
     thoughts = [text[part.opened : part.closed] for part in parts]
     if parts[0].prompted:  # once, and not at each such tag: a text may consist of tags alone
@@ -175,6 +181,8 @@ def reasoning_spans(text: str, opening: str = "") -> Sequence[tuple[int, int]]:
 def opening_of_prompt(prompt: str) -> str:
     """The tag of reasoning with which a prompt ends; empty if it ends with none."""
     tail = prompt[-_MAX_OPENING:].rstrip()
+    if not tail.endswith(_ENDS):  # the usual case
+        return ""
     for tag in _OPENING.finditer(tail):
         if tag.end() == len(tail):
             return tag[0]

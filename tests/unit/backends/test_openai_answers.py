@@ -13,7 +13,7 @@ from crucible_worker.backends.base import MAX_TEXT_BYTES
 from crucible_worker.backends.metering import Meter
 from crucible_worker.backends.openai.answers import chat_answer, completion_answer, report_usage
 from crucible_worker.backends.openai.bodies import MAX_SEED, chat_body, completion_body, seeded
-from crucible_worker.backends.openai.documents import read_document
+from crucible_worker.backends.openai.documents import parse, read_document
 from tests.tables import rows
 
 json_values = st.recursive(
@@ -29,6 +29,9 @@ json_values = st.recursive(
 )
 
 
+ENCODINGS = ["utf-8-sig", "utf-16", "utf-32-le"]
+
+
 def completion(**fields):
     """An answer of /completions, with these fields of its choice."""
     return {"choices": [{"text": "hi", "finish_reason": "stop", **fields}]}
@@ -37,6 +40,24 @@ def completion(**fields):
 def chat(**fields):
     """An answer of /chat/completions, with these fields of its choice."""
     return {"choices": [{"message": {"content": "hi"}, "finish_reason": "stop", **fields}]}
+
+
+@rows(
+    "value",
+    [
+        b"[NaN, -Infinity, 1e400, -0, -0.0, 1E5, 0.30000000000000004]",
+        b"[18446744073709551616, " + b"9" * 4_300 + b"]",
+        b'"\\ud800 \\udc00\\ud83d\\ude00 \xed\xa0\x80 \xc3\xa9"',
+        b'{"x": 1, "x": 2, "\\ud800": 3}',
+        b"[" * 900 + b"]" * 900,
+    ],
+)
+def test_an_answer_has_the_values_that_python_reads(value: bytes):
+    """Also what the standard of JSON does not have, and texts that are no Unicode: what refuses them names them."""
+    content = b' {"a": %b}\n' % value
+    assert repr(parse(content, 0)) == repr(json.loads(content))
+    for encoded in (content.decode("utf-8", "surrogatepass").encode(name, "surrogatepass") for name in ENCODINGS):
+        assert repr(parse(encoded, 0)) == repr(json.loads(encoded))
 
 
 @rows(

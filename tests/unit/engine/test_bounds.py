@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 
 from crucible_bridge.types import Limits
-from crucible_worker.engine.bounds import WIND_UP_SECONDS, SampleTimeout, bound_of_task
+from crucible_worker.engine.sample_runner import WIND_UP_SECONDS, SampleTimeout, bound_of_task
 from crucible_worker.util.tasks import TimeoutQueue
 from tests import virtual_time
 from tests.tables import rows

@@ -65,8 +65,8 @@ def test_what_is_run_again_takes_the_place_of_what_was():
     one, other = Usage(prompt_tokens=1, calls=1), Usage(prompt_tokens=10, calls=1)
     spent = Spent()
     spent.restore({0: one}, {SampleKey(0, 0, 0): one, SampleKey(1, 1, 0): other})
-    spent.add(SampleKey(0, 0, 0), Usage(prompt_tokens=100, calls=1))
-    spent.add(SampleKey(2, 1, 0), None)
+    spent.add([(SampleKey(0, 0, 0), Usage(prompt_tokens=100, calls=1))])
+    spent.add([(SampleKey(2, 1, 0), None)])
     assert spent.of(0) == Usage(prompt_tokens=101, calls=2)
     assert spent.of(1) == other
     assert spent.of(2) is None

@@ -11,7 +11,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from crucible_bridge.errors import BackendError, FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import SampledSequence, ToolCall
 from crucible_worker.backends.base import MAX_TEXT_BYTES, exceeds
-from crucible_worker.backends.distributions import columns_of, impossible, refuse_impossible
+from crucible_worker.backends.distributions import HIGHEST_LOGPROB, columns_of, impossible
 from crucible_worker.backends.metering import Meter
 from crucible_worker.backends.openai.failures import final, garbage
 
@@ -71,7 +71,8 @@ def with_parts_apart(sequence: SampledSequence, message: Mapping[str, Any]) -> S
         message: the message of a chat's choice, or the choice of a completion.
     """
     content = message.get("content")
-    reasoning = next((text for key in REASONING_KEYS if (text := _text_of(message.get(key)).strip())), "")
+    told = (said for key in REASONING_KEYS if (said := message.get(key)) is not None)
+    reasoning = next((text for said in told if (text := _text_of(said).strip())), "")
     refusal = message.get("refusal")
     refused = refusal if isinstance(refusal, str) else ""
     if isinstance(content, list):
@@ -227,8 +228,8 @@ def refuse_other_prompt(document: dict[str, Any], body: dict[str, Any], server: 
     Raises:
         BackendError: the server counts another number of tokens (PROMPT_DIFFERS).
     """
-    prompt, counted = body.get("prompt"), _number(_object(document.get("usage")).get("prompt_tokens"))
-    if isinstance(prompt, list) and counted is not None and counted != len(prompt):
+    prompt = body.get("prompt")
+    if isinstance(prompt, list) and (counted := _usage(document).prompt) is not None and counted != len(prompt):
         raise other_prompt(server, f"it counts {counted:,} tokens (usage.prompt_tokens)", len(prompt))
 
 
@@ -256,12 +257,12 @@ def report_usage(meter: Meter, document: dict[str, Any], body: dict[str, Any]) -
         body: the request: the prompt's tokens are counted if the server does not report them.
     """
     prompt = body.get("prompt")
-    prompt_tokens, output_tokens = _count(document, "prompt_tokens"), _count(document, "completion_tokens")
+    prompt_tokens, output_tokens, cached, reasoning = _usage(document)
     if prompt_tokens is None and isinstance(prompt, list):
         prompt_tokens = len(prompt)
     if output_tokens is None and not body.get("echo"):
         output_tokens = _generated(document)
-    meter.add(prompt_tokens, output_tokens, _cached(document), _reasoning(document))
+    meter.add(prompt_tokens, output_tokens, cached, reasoning)
 
 
 def float_or_garbage(value: Any, server: str) -> float:
@@ -284,6 +285,8 @@ def _object(value: Any) -> dict[str, Any]:
 
 def _number(value: Any) -> int | None:
     """A count of tokens, be it written as 12, 12.0 or "12"; None for anything else, which no count is."""
+    if value is None:
+        return None
     if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) <= len(str(_MAX_INT)):
         value = int(value)
     if isinstance(value, float) and value.is_integer():
@@ -291,15 +294,29 @@ def _number(value: Any) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _MAX_INT else None
 
 
-def _cached(document: dict[str, Any]) -> int | None:
-    usage = _object(document.get("usage"))
-    cached = _number(_object(usage.get("prompt_tokens_details")).get("cached_tokens"))
-    return _number(usage.get("prompt_cache_hit_tokens")) if cached is None else cached  # the second one is DeepSeek's
+class _Usage(NamedTuple):
+    """Numbers of tokens that a server reports; None for those that it does not."""
+
+    prompt: int | None = None
+    output: int | None = None
+    cached: int | None = None
+    reasoning: int | None = None
 
 
-def _reasoning(document: dict[str, Any]) -> int | None:
-    details = _object(document.get("usage")).get("completion_tokens_details")
-    return _number(_object(details).get("reasoning_tokens"))
+def _usage(document: dict[str, Any]) -> _Usage:
+    usage = document.get("usage")
+    if not isinstance(usage, dict):
+        return _Usage()
+    read, written = usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")
+    cached = _number(read.get("cached_tokens")) if isinstance(read, dict) else None
+    if cached is None:
+        cached = _number(usage.get("prompt_cache_hit_tokens"))  # DeepSeek's
+    return _Usage(
+        prompt=_number(usage.get("prompt_tokens")),
+        output=_number(usage.get("completion_tokens")),
+        cached=cached,
+        reasoning=_number(written.get("reasoning_tokens")) if isinstance(written, dict) else None,
+    )
 
 
 def _generated(document: dict[str, Any]) -> int | None:
@@ -323,15 +340,17 @@ def _sequence(document: dict[str, Any], choice: dict[str, Any], text: str, serve
     columns = _top_columns(choice, server, top) if top else (None, None)
     if columns[0] is not None and len(columns[0]) != len(tokens if tokens else logprobs or ()):
         raise garbage(server, f"the likeliest tokens of {len(columns[0]):,} places for another number of tokens")
+    usage = _usage(document)
+    output = len(logprobs) if usage.output is None and logprobs is not None else usage.output
     return SampledSequence(
         text=text,
         tokens=tokens,
         logprobs=logprobs,
         stop_reason=_stop_reason(choice, server),
-        token_count=None if tokens else _output_count(document, logprobs),
-        prompt_tokens=_count(document, "prompt_tokens"),
-        cached_prompt_tokens=_cached(document),
-        reasoning_tokens=_reasoning(document),
+        token_count=None if tokens else output,
+        prompt_tokens=usage.prompt,
+        cached_prompt_tokens=usage.cached,
+        reasoning_tokens=usage.reasoning,
         top_tokens=columns[0],
         top_logprobs=columns[1],
     )
@@ -409,7 +428,8 @@ def possible(value: float) -> float:
     Raises:
         BackendError: it cannot be one (IMPOSSIBLE_LOGPROBS).
     """
-    refuse_impossible(impossible((value,)))
+    if value > HIGHEST_LOGPROB:
+        raise impossible(value)
     return -math.inf if value <= _IMPOSSIBLE else value
 
 
@@ -497,16 +517,6 @@ def _token_ids(choice: dict[str, Any], server: str) -> tuple[int, ...]:
     return tuple(ids)
 
 
-def _output_count(document: dict[str, Any], logprobs: Sequence[float] | None) -> int | None:
-    count = _count(document, "completion_tokens")
-    return len(logprobs) if count is None and logprobs is not None else count
-
-
-def _count(document: dict[str, Any], key: str) -> int | None:
-    """Number of tokens of a kind, if the server reports it."""
-    return _number(_object(document.get("usage")).get(key))
-
-
 def _logprobs(choice: dict[str, Any], server: str) -> tuple[float, ...] | None:
     """Log-probabilities of the generated tokens: numbers, or entries with a number; servers mix up the two forms."""
     told = _field(choice, "logprobs", dict, server) or {}
@@ -514,7 +524,11 @@ def _logprobs(choice: dict[str, Any], server: str) -> tuple[float, ...] | None:
     entries = _field(told, "content", list, server)
     if values is None and entries is not None:
         values = [entry.get("logprob") if isinstance(entry, dict) else None for entry in entries]
-    return None if values is None else tuple(float_or_garbage(value, server) for value in values)
+    if values is None:
+        return None
+    if {*map(type, values)} <= {float}:  # as a rule
+        return tuple(values)
+    return tuple(float_or_garbage(value, server) for value in values)
 
 
 def _field(holder: dict[str, Any], key: str, kind: type, server: str) -> Any:

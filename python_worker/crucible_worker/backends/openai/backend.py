@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import dataclasses
+import functools
 import hashlib
 import json
 import os
@@ -118,8 +118,8 @@ class RemoteModel(Model):
 
     def metered(self, meter: Meter) -> RemoteModel:
         """The same model; it reports the usage of each answer to the meter, valid or not."""
-        model = copy.copy(self)
-        model._meter = meter
+        model = object.__new__(type(self))  # every sample has one: `copy.copy` takes ten times as long
+        vars(model).update(vars(self), _meter=meter)
         return model
 
     @property
@@ -369,17 +369,15 @@ class RemoteModel(Model):
             path, read = "/completions", completion_answer
         tokens = params.max_tokens * (1 + top)
 
-        async def send(body: dict[str, Any]) -> dict[str, Any]:
-            return await self._ask(path, body, tokens)
-
+        send = functools.partial(self._ask, path, tokens=tokens)
         document, adjustments = await self._connection.dialects.of(self._name).ask(body, send)
         self._served.adjusted(adjustments)
         return await apart(tokens * BYTES_TO_READ if top else 0, read, document, self._server.name, top)
 
     async def _scored(self, body: dict[str, Any], tokens: int) -> dict[str, Any]:
-        return await self._ask("/completions", body, tokens)
+        return await self._ask("/completions", body, tokens=tokens)
 
-    async def _ask(self, path: str, body: dict[str, Any], tokens: int) -> dict[str, Any]:
+    async def _ask(self, path: str, body: dict[str, Any], *, tokens: int) -> dict[str, Any]:
         document = await self._connection.ask(path, body, self._name, tokens=tokens)
         self._served.answered(document)
         if self._meter is not None:

@@ -162,7 +162,8 @@ class Dialects:
 
     def of(self, model: str) -> Dialect:
         """That of a model, by its name there."""
-        dialect = self._known.setdefault(model, Dialect())
+        if (dialect := self._known.get(model)) is None:
+            dialect = self._known[model] = Dialect()
         self._known.move_to_end(model)
         if len(self._known) > MAX_MODELS:
             self._known.popitem(last=False)

@@ -12,6 +12,8 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
+import msgspec
+
 from crucible_worker.backends.openai.failures import garbage, repeated
 
 __all__ = [
@@ -210,7 +212,7 @@ def parse(content: bytes, tokens: int) -> dict[str, Any]:
     if _parts(content) > max_parts(tokens):
         raise InvalidAnswer(f"more than {max_parts(tokens):,} lists, objects and keys")
     try:
-        document = joined(content) if is_stream(content) else json.loads(content)
+        document = joined(content) if is_stream(content) else _decoded(content)
     except InvalidStream as error:
         raise InvalidAnswer(repeated(str(error).encode("utf-8", "replace"), None)) from None
     except (ValueError, RecursionError):
@@ -219,6 +221,20 @@ def parse(content: bytes, tokens: int) -> dict[str, Any]:
     if not isinstance(document, dict):
         raise InvalidAnswer(f"JSON of type {type(document).__name__}, not an object: {repeated(content, None)}")
     return document
+
+
+def _decoded(content: bytes) -> Any:
+    """As `json.loads`, in less than half of its time.
+
+    Raises:
+        ValueError: it is not JSON.
+        RecursionError: it is nested too deeply.
+    """
+    try:
+        return msgspec.json.decode(content)
+    except ValueError:
+        # Also for what Python reads besides JSON: NaN, numbers beyond float64, lone surrogates, other encodings.
+        return json.loads(content)
 
 
 def read_document(content: bytes, tokens: int, server: str) -> dict[str, Any]:
