@@ -21,7 +21,6 @@ from crucible_worker.cli.options import (
     EXIT_USAGE,
     FIRST,
     After,
-    RequestField,
     RunOptions,
     command,
     settings_or_exit,
@@ -50,7 +49,6 @@ class EvaluateOptions(RunOptions):
             "managed:SERVER/PATH, tinker://PATH, tinker:BASE, or SCHEME:NAME of an installed backend; repeatable: each "
             "further one is compared with the first.",
         ),
-        RequestField("model"),
         FIRST,
     ]
     state_dir: Annotated[

@@ -5,124 +5,18 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import importlib
-from collections.abc import Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
-from crucible_worker.cli.options import (
-    EXIT_FAILED,
-    EXIT_INTERRUPTED,
-    EXIT_USAGE,
-    FIRST,
-    After,
-    RequestField,
-    RunOptions,
-    command,
-    one_of,
-)
+from crucible_worker.cli.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, FollowOptions, command
 from crucible_worker.cli.workspace import with_roots
 from crucible_worker.util.interrupts import raise_interrupts
 
 if TYPE_CHECKING:
     from crucible_worker.config import Settings
 
-__all__ = ["FollowOptions", "follow"]
-
-
-class FollowOptions(RunOptions):
-    """The options of `crucible-worker follow`."""
-
-    directory: Annotated[
-        Path,
-        typer.Argument(metavar="DIR", help="Directory in which the run saves its checkpoints; it need not exist yet."),
-        RequestField("directory"),
-        FIRST,
-    ]
-    plan: Annotated[
-        Path | None,
-        typer.Option(
-            "--plan", metavar="FILE", help="In place of --data and --suite: a plan's file (.toml), with its intervals."
-        ),
-        After("only"),
-    ] = None
-    policy: Annotated[
-        str,
-        typer.Option(
-            metavar="POLICY",
-            help="Which checkpoints are evaluated: all, latest or every; see --every.",
-            autocompletion=one_of("all", "latest", "every"),
-        ),
-        RequestField("policy"),
-    ] = "all"
-    every: Annotated[
-        int | None,
-        typer.Option(
-            metavar="K", min=1, help="With --policy every: take the first checkpoint, and each K-th after it."
-        ),
-        RequestField("every"),
-    ] = None
-    name_pattern: Annotated[
-        str,
-        typer.Option(
-            metavar="PATTERN",
-            help="How checkpoints are named, as in ckpt-{step}. [default: the names of known trainers]",
-        ),
-        RequestField("name_pattern"),
-    ] = ""
-    marker: Annotated[
-        str,
-        typer.Option(metavar="NAME", help="Take a checkpoint once it has a file of this name. [default: no marker]"),
-        RequestField("marker"),
-    ] = ""
-    base_model: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODEL",
-            help="Model of adapters, local: or hub:, or managed:SERVER for all. [default: the one that they name]",
-        ),
-        RequestField("base_model"),
-    ] = None
-    exit_when_idle: Annotated[
-        float | None,
-        typer.Option(
-            metavar="SECONDS",
-            min=0.0,
-            help="End once nothing runs and no checkpoint became whole for so long, from the start on. "
-            "[default: only by Ctrl-C]",
-        ),
-    ] = None
-    mark: Annotated[
-        bool, typer.Option("--mark", help="Put a file .released into a checkpoint that is no longer read.")
-    ] = False
-    hold_folder: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR", help="Hold checkpoints here while they are read. [default: .crucible in the directory]"
-        ),
-        RequestField("hold_folder"),
-    ] = None
-    run_id: Annotated[
-        str | None,
-        typer.Option("--run-id", metavar="RUN", help="The training run. [default: the directory's name]"),
-        RequestField("run_id"),
-    ] = None
-    plan_id: Annotated[
-        str | None,
-        typer.Option("--id", metavar="ID", help="Evaluations are named ID-step-STEP-N. [default: the run]"),
-        RequestField("plan_id"),
-        After("timeout"),
-    ] = None
-
-    # Of each checkpoint; `plan_id` has the place of the id.
-    step: None = None
-    evaluation_id: None = None
-
-    @property
-    def models(self) -> Sequence[str]:
-        """Stands for each checkpoint where options are read as those of an evaluation."""
-        return ("embedded:checkpoint",)
+__all__ = ["follow"]
 
 
 @command(FollowOptions)

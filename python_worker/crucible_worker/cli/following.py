@@ -31,8 +31,7 @@ from crucible_bridge.types import (
     PlannedEvaluation,
     parse_model,
 )
-from crucible_worker.cli.follow import FollowOptions
-from crucible_worker.cli.options import EXIT_FAILED, field_flags
+from crucible_worker.cli.options import EXIT_FAILED, FollowOptions, field_flags
 from crucible_worker.cli.progress import Show, progress
 from crucible_worker.cli.refusals import refusing
 from crucible_worker.cli.requests import evaluations_to_run

@@ -3,13 +3,12 @@
 Annotations are not postponed here: descriptions of options are values, and every start would compile them again.
 """
 
-import contextlib
 import dataclasses
 import functools
 import inspect
 import os
 import typing
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple, Self, TypeVar
 
@@ -26,16 +25,14 @@ __all__ = [
     "EXIT_INTERRUPTED",
     "EXIT_USAGE",
     "FIRST",
-    "MAX_IDS",
-    "AcrossRules",
     "After",
     "CommandOptions",
     "Config",
     "DataRoot",
+    "FollowOptions",
     "Host",
     "JournalUrl",
     "Json",
-    "MinScoredShare",
     "ModelRoot",
     "OpenAIServer",
     "Port",
@@ -46,30 +43,20 @@ __all__ = [
     "StateDir",
     "UnixSocket",
     "command",
-    "evaluation_ids",
     "field_flags",
     "flags",
     "one_of",
-    "run_ids",
     "settings_or_exit",
     "suite_names",
 ]
 
-# What a shell completes: ids of evaluations, kinds of evaluators, and values of options that have few.
-#
-# A shell starts the program for each press of Tab, so that this reads one table at most, and imports nothing large.
+# What a shell completes: kinds of evaluators, suites, and values of options that have few.
 
 EVALUATORS = (
     *("accuracy", "bits_per_byte", "classification", "comparison", "inspect", "multiple_choice", "next_token_accuracy"),
     *("nll", "pass_at_k", "perplexity", "preference", "rl_test_set", "rollout", "rubric"),
 )
 """Kinds that come with the worker; a test compares them with the registry, which takes time to import."""
-MAX_IDS = 200
-"""Ids that are offered, the newest."""
-BUSY_SECONDS = 0.2
-"""How long a journal that is being written is waited for."""
-
-_JOURNAL_FILE = "journal.sqlite3"
 
 
 def one_of(*values: str) -> Callable[[str], list[str]]:
@@ -84,43 +71,6 @@ def one_of(*values: str) -> Callable[[str], list[str]]:
 def suite_names(incomplete: str) -> list[str]:
     """Completes a suite that ships with the worker."""
     return [name for name in suites.names() if name.startswith(incomplete)]
-
-
-def evaluation_ids(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Completes an id of the state directory that the command would read; none of a worker at an address."""
-    given = ctx.params.get("ids") or ctx.params.get("evaluation_ids") or ()
-    return [one for one in _column(ctx, "evaluation_id", incomplete) if one not in given]
-
-
-def run_ids(ctx: typer.Context, incomplete: str) -> list[str]:
-    """Completes a run, likewise."""
-    return [run for run in _column(ctx, "run_id", incomplete) if run]
-
-
-def _column(ctx: typer.Context, column: str, incomplete: str) -> Iterable[str]:
-    """The newest values of a column of the journal's evaluations; none if there is no journal, or it is busy."""
-    if ctx.params.get("address"):
-        return ()
-    import sqlite3
-
-    config, state_dir = (ctx.params.get(name) for name in ("config", "state_dir"))
-    try:
-        settings = read_settings(
-            {} if state_dir is None else {"state_dir": state_dir}, os.environ, None if config is None else Path(config)
-        )
-        if settings.journal is not None:  # a shell waits for no network
-            return ()
-        journal = f"{(settings.state_dir / _JOURNAL_FILE).absolute().as_uri()}?mode=ro"
-        with contextlib.closing(sqlite3.connect(journal, uri=True, timeout=BUSY_SECONDS)) as connection:
-            rows = connection.execute(
-                f"SELECT {column} FROM evaluations WHERE substr({column}, 1, ?) = ?"
-                f" GROUP BY {column} ORDER BY MAX(number) DESC LIMIT ?",
-                (len(incomplete), incomplete, MAX_IDS),
-            ).fetchall()
-    except (SettingsError, sqlite3.Error):
-        # A shell has no place for errors; the command itself says what is wrong.
-        return ()
-    return [value for (value,) in rows]
 
 
 # Exit statuses, options of several commands, and their conversion to settings.
@@ -166,20 +116,6 @@ OpenAIServer = Annotated[
         metavar="NAME=URL",
         help="OpenAI-compatible server, as in lab=http://127.0.0.1:8000/v1; replicas as NAME=URL,URL. A key needs "
         "--config. Repeatable.",
-    ),
-]
-AcrossRules = Annotated[
-    bool,
-    typer.Option("--across-rules", help="Also between evaluations of releases with other rules of measurement."),
-]
-MinScoredShare = Annotated[
-    float,
-    typer.Option(
-        "--min-scored-share",
-        metavar="SHARE",
-        min=0.0,
-        max=1.0,
-        help="Rank no value of fewer scores than this share of what another one has; 0 ranks all.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON in place of a table.")]
@@ -310,9 +246,10 @@ def flags(options: type[CommandOptions]) -> Mapping[str, str]:
     return {name: described.flag for name, described in _described(options).items()}
 
 
-def field_flags(*options: type[CommandOptions]) -> Mapping[str, str]:
-    """How the options of classes are typed, by the field of a request that they give."""
-    return {each.path: each.flag for one in options for each in _described(one).values() if each.path}
+def field_flags(options: type[CommandOptions]) -> Mapping[str, str]:
+    """How the options of a class are typed, by the field of a request that they give; the longest fields first."""
+    found = {each.path: each.flag for each in _described(options).values() if each.path}
+    return dict(sorted(found.items(), key=lambda item: -len(item[0])))
 
 
 _Options = TypeVar("_Options", bound=CommandOptions)
@@ -681,3 +618,97 @@ class RunOptions(SettingsOptions, RequestOptions):
         """
         given = {name: getattr(self, name) for name in flags(SettingsOptions)}
         return settings_or_exit(self.config, state_dir=state_dir, **given)
+
+
+class FollowOptions(RunOptions):
+    """The options of `follow`."""
+
+    directory: Annotated[
+        Path,
+        typer.Argument(metavar="DIR", help="Directory in which the run saves its checkpoints; it need not exist yet."),
+        RequestField("directory"),
+        FIRST,
+    ]
+    plan: Annotated[
+        Path | None,
+        typer.Option(
+            "--plan", metavar="FILE", help="In place of --data and --suite: a plan's file (.toml), with its intervals."
+        ),
+        After("only"),
+    ] = None
+    policy: Annotated[
+        str,
+        typer.Option(
+            metavar="POLICY",
+            help="Which checkpoints are evaluated: all, latest or every; see --every.",
+            autocompletion=one_of("all", "latest", "every"),
+        ),
+        RequestField("policy"),
+    ] = "all"
+    every: Annotated[
+        int | None,
+        typer.Option(
+            metavar="K", min=1, help="With --policy every: take the first checkpoint, and each K-th after it."
+        ),
+        RequestField("every"),
+    ] = None
+    name_pattern: Annotated[
+        str,
+        typer.Option(
+            metavar="PATTERN",
+            help="How checkpoints are named, as in ckpt-{step}. [default: the names of known trainers]",
+        ),
+        RequestField("name_pattern"),
+    ] = ""
+    marker: Annotated[
+        str,
+        typer.Option(metavar="NAME", help="Take a checkpoint once it has a file of this name. [default: no marker]"),
+        RequestField("marker"),
+    ] = ""
+    base_model: Annotated[
+        str | None,
+        typer.Option(
+            metavar="MODEL",
+            help="Model of adapters, local: or hub:, or managed:SERVER for all. [default: the one that they name]",
+        ),
+        RequestField("base_model"),
+    ] = None
+    exit_when_idle: Annotated[
+        float | None,
+        typer.Option(
+            metavar="SECONDS",
+            min=0.0,
+            help="End once nothing runs and no checkpoint became whole for so long, from the start on. "
+            "[default: only by Ctrl-C]",
+        ),
+    ] = None
+    mark: Annotated[
+        bool, typer.Option("--mark", help="Put a file .released into a checkpoint that is no longer read.")
+    ] = False
+    hold_folder: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Hold checkpoints here while they are read. [default: .crucible in the directory]"
+        ),
+        RequestField("hold_folder"),
+    ] = None
+    run_id: Annotated[
+        str | None,
+        typer.Option("--run-id", metavar="RUN", help="The training run. [default: the directory's name]"),
+        RequestField("run_id"),
+    ] = None
+    plan_id: Annotated[
+        str | None,
+        typer.Option("--id", metavar="ID", help="Evaluations are named ID-step-STEP-N. [default: the run]"),
+        RequestField("plan_id"),
+        After("timeout"),
+    ] = None
+
+    # Of each checkpoint; `plan_id` has the place of the id.
+    step: None = None
+    evaluation_id: None = None
+
+    @property
+    def models(self) -> Sequence[str]:
+        """Stands for each checkpoint where options are read as those of an evaluation."""
+        return ("embedded:checkpoint",)

@@ -17,7 +17,6 @@ from crucible_worker.cli.options import (
     EXIT_USAGE,
     FIRST,
     After,
-    RequestField,
     RunOptions,
     command,
 )
@@ -46,7 +45,6 @@ class PromptOptions(RunOptions):
     model: Annotated[
         str,
         typer.Option(metavar="MODEL", help="As for `crucible-worker evaluate`."),
-        RequestField("model"),
         FIRST,
     ]
     state_dir: Annotated[
@@ -57,7 +55,6 @@ class PromptOptions(RunOptions):
     sample: Annotated[
         str,
         typer.Option("--sample", metavar="ID", help="Which sample. [default: the first]"),
-        RequestField("sample_id"),
     ] = ""
     address: Annotated[
         str | None,

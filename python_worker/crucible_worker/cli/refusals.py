@@ -15,17 +15,15 @@ from crucible_bridge.errors import (
     PermissionDenied,
 )
 from crucible_bridge.reasons import Reason
-from crucible_worker.cli.evaluate import EvaluateOptions
-from crucible_worker.cli.options import field_flags
-from crucible_worker.cli.prompt import PromptOptions
+from crucible_worker.cli.options import RequestOptions, field_flags
 from crucible_worker.config import Settings
 
 __all__ = ["Refused", "in_flags", "refusing"]
 
 _REFUSALS = (InvalidField, NotFound, PermissionDenied, FailedPrecondition, AlreadyExists)
 
-_FLAGS = dict(sorted(field_flags(EvaluateOptions, PromptOptions).items(), key=lambda found: -len(found[0])))
-"""Flags by the beginning of a field's path; the first one that fits counts, and the longest is the first."""
+_FLAGS = {**field_flags(RequestOptions), "model": "--model", "sample_id": "--sample"}
+"""Flags by the beginning of a field's path; the first one that fits counts."""
 
 _REASON_FLAGS: Mapping[str, str] = {
     Reason.UNKNOWN_EMBEDDED_MODEL: "--model",

@@ -71,4 +71,5 @@ def test_values_are_those_of_the_class():
 
 def test_options_are_found_by_the_field_of_a_request():
     """So that errors of the field name what was typed."""
-    assert field_flags(Base, Own) == {"dataset.few_shot": "--few-shot", "folder": "DIR"}
+    assert field_flags(Base) == {"dataset.few_shot": "--few-shot"}
+    assert field_flags(Own) == {"folder": "DIR"}
