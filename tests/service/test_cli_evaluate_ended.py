@@ -16,7 +16,8 @@ import pytest
 
 from crucible_bridge.types import EvaluationState
 from crucible_worker.backends.openai.servers import OpenAIServer
-from crucible_worker.cli.requests import EvaluateOptions, evaluations_to_run
+from crucible_worker.cli.evaluate import EvaluateOptions
+from crucible_worker.cli.requests import evaluations_to_run
 from crucible_worker.cli.running import EvaluationRun, NotRun, run
 from crucible_worker.config import Settings
 from crucible_worker.evaluations import Evaluations
@@ -28,11 +29,10 @@ from tests.service.openai_kit import Fault, Request, ScriptedServer, shout
 pytestmark = needs.installed("aiohttp")
 
 TYPED = EvaluateOptions(
-    models=("openai:held/model",),
+    model=("openai:held/model",),
     data="jsonl:sums.jsonl",
-    evaluators=("accuracy",),
+    evaluator=("accuracy",),
     evaluation_id="run-7",
-    kept=True,
 )
 SUITE = """
 name = "two"
@@ -264,7 +264,7 @@ async def test_a_second_one_goes_on_where_the_first_is_ended(
         ).validate()
         _, asked = evaluations_to_run(TYPED)
         ended: list[EvaluationRun | NotRun] = []
-        await run(settings, asked, TYPED.evaluators, ended, quiet=True)
+        await run(settings, asked, TYPED.evaluator, ended, quiet=True)
         await first.communicate()
 
     (ran,) = ended

@@ -11,19 +11,18 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crucible_worker.cli.options import (
-    EXIT_FAILED,
+from crucible_worker.cli.options import EXIT_FAILED, Config, Json, ModelRoot, StateDir, one_of, settings_or_exit
+from crucible_worker.cli.reading import (
     AcrossRules,
-    Config,
-    Json,
+    Address,
+    AddressTokenFile,
+    AddressTrust,
+    AddressTrustedName,
     MinScoredShare,
-    ModelRoot,
-    StateDir,
-    one_of,
+    Trust,
+    read_or_exit,
     run_ids,
-    settings_or_exit,
 )
-from crucible_worker.cli.reading import Address, AddressTokenFile, AddressTrust, AddressTrustedName, Trust, read_or_exit
 
 if TYPE_CHECKING:
     from crucible_bridge import Bridge

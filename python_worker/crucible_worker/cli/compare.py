@@ -8,15 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crucible_worker.cli.options import AcrossRules, Config, Json, MinScoredShare, StateDir, evaluation_ids, run_ids
+from crucible_worker.cli.options import Config, Json, StateDir
 from crucible_worker.cli.reading import (
+    AcrossRules,
     Address,
     AddressTokenFile,
     AddressTrust,
     AddressTrustedName,
+    MinScoredShare,
     Trust,
+    evaluation_ids,
     read_or_exit,
     refuse,
+    run_ids,
 )
 
 if TYPE_CHECKING:

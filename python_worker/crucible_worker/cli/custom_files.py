@@ -6,7 +6,6 @@ No call names a file: evaluators and graders of the file are added to this proce
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import difflib
 import hashlib
 import importlib.util
@@ -15,11 +14,11 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.types import EvaluatorInfo
-from crucible_worker.cli.requests import EvaluateOptions
+from crucible_worker.cli.options import RequestOptions
 from crucible_worker.evaluators.declared import BaseEvaluator
 from crucible_worker.evaluators.installed import GuardedType, kind_of
 from crucible_worker.evaluators.registry import EVALUATORS
@@ -35,13 +34,15 @@ __all__ = ["CustomFilesReader", "custom_files_of", "in_file"]
 _IN_MODULE = re.compile(r"[\w./~-]+:\w+")
 _IN_FILE = re.compile(r"(?P<path>.+\.py)(?::(?P<name>.*))?", re.DOTALL)
 
+_Options = TypeVar("_Options", bound=RequestOptions)
+
 
 def in_file(text: str) -> bool:
     """Whether a text names a file, FILE.py:NAME, and not a kind or grader."""
     return _IN_FILE.fullmatch(text) is not None
 
 
-def custom_files_of(typed: EvaluateOptions, address: str | None = None) -> tuple[EvaluateOptions, CustomFiles]:
+def custom_files_of(typed: _Options, address: str | None = None) -> tuple[_Options, CustomFiles]:
     """Flags with names in place of files, and the objects of the files by these names.
 
     Args:
@@ -52,11 +53,11 @@ def custom_files_of(typed: EvaluateOptions, address: str | None = None) -> tuple
         InvalidField: a file does not exist, or its object cannot be used; see `CustomFilesReader`.
     """
     files = CustomFilesReader()
-    evaluators = tuple(map(files.evaluator, typed.evaluators))
+    evaluators = tuple(map(files.evaluator, typed.evaluator))
     grader = None if typed.grader is None else files.grader(typed.grader)
     if address is not None and (files.evaluators or files.graders):
         raise InvalidField("--address", "runs what that worker has: a file of your own runs only in this process")
-    found = dataclasses.replace(typed, evaluators=evaluators, grader=grader)
+    found = typed.replace(evaluator=evaluators, grader=grader)
     return found, CustomFiles(evaluators=files.evaluators, graders=files.graders)
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import datetime
 import importlib
 import re
 import secrets
 import shlex
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -19,51 +19,10 @@ from crucible_worker.cli.options import (
     EXIT_FAILED,
     EXIT_INTERRUPTED,
     EXIT_USAGE,
-    Concurrency,
-    ConfigWithOptions,
-    Data,
-    DataRoot,
-    Device,
-    EnvironmentVariable,
-    EvaluationId,
-    Evaluators,
-    FewShot,
-    FewShotSeed,
-    Grader,
-    HubNetwork,
-    InspectPackage,
-    InspectRoot,
-    Json,
-    Labels,
-    LogDir,
-    LogTo,
-    MaxTokens,
-    MaxUnscored,
-    ModelRoot,
-    Only,
-    OpenAIServer,
-    Options,
-    Prefix,
-    Price,
-    Record,
-    Renderer,
-    Roles,
-    RunId,
-    Samples,
-    Seed,
-    ShuffleSeed,
-    SpecialTokens,
-    Step,
-    Stop,
-    SuiteFile,
-    System,
-    TargetDelimiter,
-    Tasks,
-    Temperature,
-    Template,
-    Timeout,
-    TinkerService,
-    Where,
+    FIRST,
+    After,
+    RunOptions,
+    command,
     settings_or_exit,
 )
 from crucible_worker.cli.reading import refuse, refuse_journal
@@ -73,90 +32,60 @@ from crucible_worker.util.loading import loading
 
 if TYPE_CHECKING:
     from crucible_bridge.errors import BridgeError
-    from crucible_worker.cli.requests import EvaluateOptions
     from crucible_worker.cli.running import RunSummary
     from crucible_worker.config import Settings
 
-__all__ = ["MAX_PART", "evaluate", "new_id"]
-
-_Model = Annotated[
-    list[str],
-    typer.Option(
-        metavar="MODEL",
-        help="embedded:NAME@STEP, local:PATH below a model root, hub:OWNER/NAME, openai:SERVER/MODEL, "
-        "managed:SERVER/PATH, tinker://PATH, tinker:BASE, or SCHEME:NAME of an installed backend; repeatable: each "
-        "further one is compared with the first.",
-    ),
-]
-_State = Annotated[
-    Path | None,
-    typer.Option(
-        "--state-dir",
-        metavar="DIR",
-        help="Keep the results in the journal of this folder. [default: $XDG_STATE_HOME/crucible-bridge, below "
-        "~/.local/state]",
-    ),
-]
-_NoKeep = Annotated[bool, typer.Option("--no-keep", help="Only print the results; keep them in no journal.")]
-_Output = Annotated[
-    Path | None,
-    typer.Option("--output", metavar="FILE", help="Write what --json prints to this file, at the end, all at once."),
-]
-_Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Every metric key in a table, in place of sentences.")]
+__all__ = ["MAX_PART", "EvaluateOptions", "evaluate", "new_id"]
 
 
-def evaluate(
-    model: _Model,
-    data: Data = None,
-    task: Tasks = None,
-    evaluator: Evaluators = None,
-    option: Options = None,
-    grader: Grader = None,
-    renderer: Renderer = None,
-    system: System = None,
-    template: Template = None,
-    target_delimiter: TargetDelimiter = None,
-    special_tokens: SpecialTokens = None,
-    few_shot: FewShot = None,
-    few_shot_seed: FewShotSeed = None,
-    suite: SuiteFile = None,
-    only: Only = None,
-    samples: Samples = None,
-    where: Where = None,
-    shuffle_seed: ShuffleSeed = None,
-    concurrency: Concurrency = None,
-    max_tokens: MaxTokens = None,
-    temperature: Temperature = None,
-    seed: Seed = None,
-    stop: Stop = None,
-    max_unscored: MaxUnscored = None,
-    record: Record = None,
-    run_id: RunId = None,
-    step: Step = None,
-    label: Labels = None,
-    role: Roles = None,
-    prefix: Prefix = None,
-    timeout: Timeout = None,
-    evaluation_id: EvaluationId = None,
-    config: ConfigWithOptions = None,
-    state_dir: _State = None,
-    no_keep: _NoKeep = False,
-    output: _Output = None,
-    log_dir: LogDir = None,
-    log_to: LogTo = None,
-    model_root: ModelRoot = None,
-    data_root: DataRoot = None,
-    hub_network: HubNetwork = None,
-    inspect_root: InspectRoot = None,
-    inspect_package: InspectPackage = None,
-    environment_variable: EnvironmentVariable = None,
-    device: Device = None,
-    openai_server: OpenAIServer = None,
-    tinker_service: TinkerService = None,
-    price: Price = None,
-    verbose: _Verbose = False,
-    as_json: Json = False,
-) -> None:
+class EvaluateOptions(RunOptions):
+    """The options of `crucible-worker evaluate`."""
+
+    model: Annotated[
+        Sequence[str],
+        typer.Option(
+            metavar="MODEL",
+            help="embedded:NAME@STEP, local:PATH below a model root, hub:OWNER/NAME, openai:SERVER/MODEL, "
+            "managed:SERVER/PATH, tinker://PATH, tinker:BASE, or SCHEME:NAME of an installed backend; repeatable: each "
+            "further one is compared with the first.",
+        ),
+        FIRST,
+    ]
+    state_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--state-dir",
+            metavar="DIR",
+            help="Keep the results in the journal of this folder. [default: $XDG_STATE_HOME/crucible-bridge, below "
+            "~/.local/state]",
+        ),
+    ] = None
+    no_keep: Annotated[bool, typer.Option("--no-keep", help="Only print the results; keep them in no journal.")] = False
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", metavar="FILE", help="Write what --json prints to this file, at the end, all at once."
+        ),
+    ] = None
+    verbose: Annotated[
+        bool,
+        typer.Option("--verbose", "-v", help="Every metric key in a table, in place of sentences."),
+        After("price"),
+    ] = False
+
+    @property
+    def models(self) -> Sequence[str]:
+        """Each is evaluated; the further ones are compared with the first."""
+        return self.model
+
+    @property
+    def kept(self) -> bool:
+        """Unless --no-keep is given."""
+        return not self.no_keep
+
+
+@command(EvaluateOptions)
+def evaluate(typed: EvaluateOptions) -> None:
     """Evaluate a model in this process, without a worker: by --data and --evaluator, by --task or by --suite.
 
     Several models are evaluated one after another, then compared with the first, sample by sample.
@@ -173,54 +102,33 @@ def evaluate(
     Example: crucible-worker evaluate --model embedded:arithmetic@600 --data builtin:arithmetic --evaluator nll
     --evaluator accuracy --option accuracy.grader=numeric --max-tokens 8
     """
-    parameters = locals().copy()  # by name, for `EvaluateOptions`
     with loading():
         # Before anything else imports structlog: here it is imported without rich, which would cost 34 ms and 5.5 MB.
         importlib.import_module("crucible_worker.telemetry")
-        from crucible_worker.cli.requests import EvaluateOptions, allowing, evaluators_of
+        from crucible_worker.cli.requests import allowing, with_evaluators
 
         running = importlib.import_module("crucible_worker.cli.running")
     # Everything is loaded; from here on there is something to clean up.
     raise_interrupts()
-    if no_keep and state_dir is not None:
+    output = typed.output
+    if typed.no_keep and typed.state_dir is not None:
         refuse("--state-dir and --no-keep exclude each other")
     if output is not None and (why := running.unwritable(output)):
         refuse(f"--output {output} cannot be written: {why}")
-    typed = dataclasses.replace(
-        EvaluateOptions.of(model, parameters, kept=not no_keep), evaluators=evaluators_of(evaluator or (), task or ())
-    )
-    if evaluation_id is None:
-        made_for = suite or data or (typed.tasks[0] if typed.tasks else "")
-        typed = dataclasses.replace(typed, made_id=new_id(model[0] if len(model) == 1 else "", made_for))
+    typed = with_evaluators(typed)
+    if typed.evaluation_id is None:
+        made_for = typed.suite or typed.data or (typed.task[0] if typed.task else "")
+        made_id = new_id(typed.model[0] if len(typed.model) == 1 else "", made_for)
+        typed = typed.replace(made_id=made_id)
     try:
-        with state_folder(None) if no_keep else contextlib.nullcontext(state_dir) as folder:
-            settings = allowing(
-                typed.tasks,
-                with_roots(
-                    settings_or_exit(
-                        config,
-                        state_dir=folder,
-                        log_dir=log_dir,
-                        log_to=log_to,
-                        device=device,
-                        model_roots=model_root,
-                        data_roots=data_root,
-                        hub_network=hub_network,
-                        inspect_roots=inspect_root,
-                        inspect_packages=inspect_package,
-                        environment_variables=environment_variable,
-                        openai_servers=openai_server,
-                        tinker_services=tinker_service,
-                        prices=price,
-                    )
-                ),
-            )
+        with state_folder(None) if typed.no_keep else contextlib.nullcontext(typed.state_dir) as folder:
+            settings = allowing(typed.task, with_roots(typed.settings(folder)))
             if output is not None:
                 refuse_journal("--output", output, settings.state_dir)
             outcome = running.RunSummary(
                 models=typed.models,
-                shown=running.OutputFormat(as_json=as_json, verbose=verbose, output=output),
-                place=None if no_keep else _place(state_dir, settings),
+                shown=running.OutputFormat(as_json=typed.as_json, verbose=typed.verbose, output=output),
+                place=None if typed.no_keep else _place(typed.state_dir, settings),
             )
             raise typer.Exit(_run(settings, typed, outcome))
     except KeyboardInterrupt:
@@ -246,15 +154,15 @@ def _run(settings: Settings, typed: EvaluateOptions, outcome: RunSummary) -> int
 
     shown = outcome.shown
     try:
-        with refusing(settings, typed.evaluators):
+        with refusing(settings, typed.evaluator):
             typed, custom = custom_files_of(typed)
         outcome.parts = custom.evaluator_parts
-        with refusing(settings, typed.evaluators):
+        with refusing(settings, typed.evaluator):
             outcome.suite, asked = evaluations_to_run(typed, custom.evaluator_parts)
-            check_allowed(typed.tasks, settings)
+            check_allowed(typed.task, settings)
         outcome.total = len(asked)
         outcome.compared = asyncio.run(
-            run(settings, asked, typed.evaluators, outcome.several, custom, quiet=shown.as_json)
+            run(settings, asked, typed.evaluator, outcome.several, custom, quiet=shown.as_json)
         )
     except Refused as refused:
         write_error(refused.error, str(refused), shown)

@@ -9,18 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crucible_worker.cli.options import (
-    EXIT_FAILED,
-    Config,
-    DataRoot,
-    Json,
-    ModelRoot,
-    OpenAIServer,
-    StateDir,
-    one_of,
-    run_ids,
-)
-from crucible_worker.cli.options import evaluation_ids as completed_ids
+from crucible_worker.cli.options import EXIT_FAILED, Config, DataRoot, Json, ModelRoot, OpenAIServer, StateDir, one_of
 from crucible_worker.cli.reading import (
     Address,
     AddressTokenFile,
@@ -31,8 +20,10 @@ from crucible_worker.cli.reading import (
     asked_pairs,
     read_or_exit,
     refuse,
+    run_ids,
     say_state,
 )
+from crucible_worker.cli.reading import evaluation_ids as completed_ids
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,9 +9,8 @@ import json
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager
-from pathlib import Path
 
 import typer
 
@@ -32,10 +31,10 @@ from crucible_bridge.types import (
     PlannedEvaluation,
     parse_model,
 )
-from crucible_worker.cli.options import EXIT_FAILED
+from crucible_worker.cli.options import EXIT_FAILED, FollowOptions, field_flags
 from crucible_worker.cli.progress import Show, progress
 from crucible_worker.cli.refusals import refusing
-from crucible_worker.cli.requests import EvaluateOptions, evaluations_to_run
+from crucible_worker.cli.requests import evaluations_to_run
 from crucible_worker.cli.tables import one_line
 from crucible_worker.cli.workspace import Termination, opened
 from crucible_worker.config import Settings
@@ -50,89 +49,56 @@ from crucible_worker.reports.metric_keys import evaluator_sentences, unscored_wa
 from crucible_worker.server.parts import CustomFiles
 from crucible_worker.telemetry import configure_logging
 
-__all__ = ["PLACEHOLDER", "FollowOptions", "refusing_follow", "request_of", "run"]
+__all__ = ["refusing_follow", "request_of", "run"]
 
 # What is followed and evaluated, from the options, and its errors by these.
 
-PLACEHOLDER = "embedded:checkpoint"
-"""Stands for each checkpoint where options are read as those of an evaluation."""
-_FLAGS = {
-    "run_id": "--run-id",
-    "directory": "DIR",
-    "plan_id": "--id",
-    "policy": "--policy",
-    "every": "--every",
-    "name_pattern": "--name-pattern",
-    "marker": "--marker",
-    "base_model": "--base-model",
-    "hold_folder": "--hold-folder",
-    "plan.run_id": "--run-id",
-    "plan.plan_id": "--id",
-}
+_FLAGS = field_flags(FollowOptions)
 """Options, by the field of the request."""
 _OF_FLAGS = "evaluations[0]."
 """Where a plan has what options say."""
-_WITH_PLAN = ("models", "kept", "made_id")
-"""Fields of the options that do not exclude a plan's file."""
 
 
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class FollowOptions:
-    """The options that say what is followed, and how."""
-
-    directory: Path
-    run_id: str
-    plan_id: str | None
-    plan_file: Path | None
-    policy: str
-    every: int | None
-    name_pattern: str
-    marker: str
-    base_model: str | None
-    hold_folder: Path | None
-    mark: bool
-
-
-def request_of(typed: EvaluateOptions, asked: FollowOptions, parts: EvaluatorParts | None) -> FollowRunRequest:
+def request_of(typed: FollowOptions, parts: EvaluatorParts | None) -> FollowRunRequest:
     """The request, within the bounds of a call.
 
     Args:
-        typed: the options that say what is evaluated.
-        asked: the others.
+        typed: the options, with a run.
         parts: evaluators and graders, with those of files that options name.
 
     Raises:
         InvalidField: names the wrong option, the path in a file, or the field of the request.
     """
+    run_id = typed.run_id or ""
     try:
-        policy = FollowPolicy(asked.policy)
+        policy = FollowPolicy(typed.policy)
     except ValueError:
         known = ", ".join(policy.value for policy in FollowPolicy)
-        raise InvalidField("--policy", f"is {asked.policy[:60]!r}, must be one of {known}") from None
+        raise InvalidField("--policy", f"is {typed.policy[:60]!r}, must be one of {known}") from None
     request = FollowRunRequest(
-        run_id=asked.run_id,
-        directory=str(asked.directory),
-        plan=_plan(typed, asked, parts),
+        run_id=run_id,
+        directory=str(typed.directory),
+        plan=_plan(typed, run_id, parts),
         policy=policy,
-        every=asked.every or 0,
-        name_pattern=asked.name_pattern,
-        marker=asked.marker,
-        base_model=None if asked.base_model is None else _base_model(asked.base_model),
-        hold_folder="" if asked.hold_folder is None else str(asked.hold_folder),
-        mark=asked.mark,
+        every=typed.every or 0,
+        name_pattern=typed.name_pattern,
+        marker=typed.marker,
+        base_model=None if typed.base_model is None else _base_model(typed.base_model),
+        hold_folder="" if typed.hold_folder is None else str(typed.hold_folder),
+        mark=typed.mark,
     )
     return follow_run_request_from_v1(follow_run_request_to_v1(request))
 
 
 @contextlib.contextmanager
-def refusing_follow(settings: Settings, typed: EvaluateOptions, asked: FollowOptions) -> Iterator[None]:
+def refusing_follow(settings: Settings, typed: FollowOptions) -> Iterator[None]:
     """As `refusing`, for errors of a request to follow.
 
     Raises:
         Refused: something is wrong, or missing; the text names the option.
     """
-    by_flags = typed.suite is None and asked.plan_file is None
-    with refusing(settings, typed.evaluators):
+    by_flags = typed.suite is None and typed.plan is None
+    with refusing(settings, typed.evaluator):
         try:
             yield
         except BridgeError as error:
@@ -144,51 +110,36 @@ def refusing_follow(settings: Settings, typed: EvaluateOptions, asked: FollowOpt
 
 def _place(field: str, *, by_flags: bool) -> str:
     """The option that gives a field, or its path in the file."""
-    if field in _FLAGS:
-        return _FLAGS[field]
     path = field.removeprefix("plan.")
+    if path in _FLAGS:
+        return _FLAGS[path]
     return path.removeprefix(_OF_FLAGS) if by_flags else path
 
 
-def _plan(typed: EvaluateOptions, asked: FollowOptions, parts: EvaluatorParts | None) -> EvaluationPlan:
-    plan_id = asked.run_id if asked.plan_id is None else asked.plan_id
-    shown = os.fsencode(asked.directory.resolve()).decode(errors="backslashreplace")
-    if shown != str(asked.directory.resolve()):
+def _plan(typed: FollowOptions, run_id: str, parts: EvaluatorParts | None) -> EvaluationPlan:
+    plan_id = run_id if typed.plan_id is None else typed.plan_id
+    evaluated = typed.replace(run_id=None)
+    shown = os.fsencode(typed.directory.resolve()).decode(errors="backslashreplace")
+    if shown != str(typed.directory.resolve()):
         raise InvalidField("DIR", f"is {shown}, a path that is not UTF-8: rename it")
-    if not asked.run_id:
+    if not run_id:
         raise InvalidField("--run-id", "is needed: the directory has no name")
-    if asked.plan_file is not None:
-        _refuse_with_plan(typed)
+    if typed.plan is not None:
+        for flag, _ in evaluated.given():
+            raise InvalidField(flag, "and --plan exclude each other: a plan's file says what is evaluated")
         try:
-            return load_plan(asked.plan_file, plan_id=plan_id, run_id=asked.run_id)
+            return load_plan(typed.plan, plan_id=plan_id, run_id=run_id)
         except OSError as error:
-            raise InvalidField("--plan", f"is {str(asked.plan_file)[:200]!r}: {error.strerror}") from error
+            raise InvalidField("--plan", f"is {str(typed.plan)[:200]!r}: {error.strerror}") from error
         except InvalidField as error:
-            raise InvalidField(f"--plan {asked.plan_file}: {error.field}", error.message) from error
-    _, evaluations = evaluations_to_run(typed, parts)
+            raise InvalidField(f"--plan {typed.plan}: {error.field}", error.message) from error
+    _, evaluations = evaluations_to_run(evaluated, parts)
     return EvaluationPlan(
         plan_id=plan_id,
-        run_id=asked.run_id,
+        run_id=run_id,
         eval_every=1,
         evaluations=tuple(_planned(each.request) for each in evaluations),
     )
-
-
-def _refuse_with_plan(typed: EvaluateOptions) -> None:
-    other = EvaluateOptions(models=typed.models)
-    for field in dataclasses.fields(EvaluateOptions):
-        if field.name not in _WITH_PLAN and getattr(typed, field.name) != getattr(other, field.name):
-            flag = _SINGULAR.get(field.name, field.name).replace("_", "-")
-            raise InvalidField(f"--{flag}", "and --plan exclude each other: a plan's file says what is evaluated")
-
-
-_SINGULAR: Mapping[str, str] = {
-    "tasks": "task",
-    "evaluators": "evaluator",
-    "options": "option",
-    "labels": "label",
-    "roles": "role",
-}
 
 
 def _planned(request: EvaluateRequest) -> PlannedEvaluation:

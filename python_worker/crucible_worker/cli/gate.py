@@ -12,22 +12,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crucible_worker.cli.options import (
-    EXIT_INTERRUPTED,
-    AcrossRules,
-    Config,
-    Json,
-    StateDir,
-    evaluation_ids,
-    settings_or_exit,
-)
+from crucible_worker.cli.options import EXIT_INTERRUPTED, Config, Json, StateDir, settings_or_exit
 from crucible_worker.cli.parsing import OnceCommand
 from crucible_worker.cli.reading import (
+    AcrossRules,
     Address,
     AddressTokenFile,
     AddressTrust,
     AddressTrustedName,
     Trust,
+    evaluation_ids,
     read_or_exit,
     refuse,
     refuse_journal,

@@ -26,7 +26,7 @@ from typing import Any, NoReturn
 import typer
 from typer.core import TyperCommand
 
-from crucible_worker.cli.options import EXIT_USAGE
+from crucible_worker.cli.options import EXIT_USAGE, RequestOptions, flags
 from crucible_worker.config import SettingsError, evaluate_table, set_in
 
 __all__ = ["FileOptionsCommand", "OnceCommand"]
@@ -118,9 +118,7 @@ def _evaluate_of(command: Any, ctx: Any) -> Any:
 
 def _of_plan() -> frozenset[str]:
     """--plan, and the parameters that a plan's file takes the place of."""
-    from crucible_worker.cli.requests import EvaluateOptions
-
-    return frozenset({"plan", *EvaluateOptions.parameters()} - {"run_id"})
+    return frozenset({"plan", *flags(RequestOptions)} - {"run_id"})
 
 
 def _defaults(ctx: Any, evaluate: Any, file: Path, table: Mapping[str, Any]) -> Mapping[str, Any]:

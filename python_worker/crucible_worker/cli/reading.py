@@ -1,4 +1,4 @@
-"""How commands read evaluations: by a client of a worker, at an address or inside the command, on a state directory."""
+"""How commands read evaluations: by a client of a worker, at an address or inside the command; and their options."""
 
 from __future__ import annotations
 
@@ -9,30 +9,34 @@ import functools
 import json
 import os
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple, NoReturn, TypeVar
 
 import typer
 
-from crucible_worker.cli.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, evaluation_ids, settings_or_exit
+from crucible_worker.cli.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, settings_or_exit
 from crucible_worker.cli.workspace import Termination
+from crucible_worker.config import Settings, SettingsError, read_settings
 
 if TYPE_CHECKING:
     from crucible_bridge import BlockingBridge, Bridge
     from crucible_bridge.client import Tls
     from crucible_bridge.types import Evaluation
-    from crucible_worker.config import Settings
 
 __all__ = [
+    "MAX_IDS",
+    "AcrossRules",
     "Address",
     "AddressTokenFile",
     "AddressTrust",
     "AddressTrustedName",
     "EvaluationIdArgument",
+    "MinScoredShare",
     "Trust",
     "asked_pairs",
+    "evaluation_ids",
     "journal_of",
     "read_or_exit",
     "refuse",
@@ -40,12 +44,77 @@ __all__ = [
     "results_of_journal",
     "results_of_worker",
     "results_or_exit",
+    "run_ids",
     "say_state",
     "token_in",
     "worker_at",
 ]
 
-# A worker at an address, as the commands that call one are given it.
+# What a shell completes: ids of evaluations and runs.
+#
+# A shell starts the program for each press of Tab, so that this reads one table at most, and imports nothing large.
+
+MAX_IDS = 200
+"""Ids that are offered, the newest."""
+BUSY_SECONDS = 0.2
+"""How long a journal that is being written is waited for."""
+
+_JOURNAL_FILE = "journal.sqlite3"
+
+
+def evaluation_ids(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Completes an id of the state directory that the command would read; none of a worker at an address."""
+    given = ctx.params.get("ids") or ctx.params.get("evaluation_ids") or ()
+    return [one for one in _column(ctx, "evaluation_id", incomplete) if one not in given]
+
+
+def run_ids(ctx: typer.Context, incomplete: str) -> list[str]:
+    """Completes a run, likewise."""
+    return [run for run in _column(ctx, "run_id", incomplete) if run]
+
+
+def _column(ctx: typer.Context, column: str, incomplete: str) -> Iterable[str]:
+    """The newest values of a column of the journal's evaluations; none if there is no journal, or it is busy."""
+    if ctx.params.get("address"):
+        return ()
+    import sqlite3
+
+    config, state_dir = (ctx.params.get(name) for name in ("config", "state_dir"))
+    try:
+        settings = read_settings(
+            {} if state_dir is None else {"state_dir": state_dir}, os.environ, None if config is None else Path(config)
+        )
+        if settings.journal is not None:  # a shell waits for no network
+            return ()
+        journal = f"{(settings.state_dir / _JOURNAL_FILE).absolute().as_uri()}?mode=ro"
+        with contextlib.closing(sqlite3.connect(journal, uri=True, timeout=BUSY_SECONDS)) as connection:
+            rows = connection.execute(
+                f"SELECT {column} FROM evaluations WHERE substr({column}, 1, ?) = ?"
+                f" GROUP BY {column} ORDER BY MAX(number) DESC LIMIT ?",
+                (len(incomplete), incomplete, MAX_IDS),
+            ).fetchall()
+    except (SettingsError, sqlite3.Error):
+        # A shell has no place for errors; the command itself says what is wrong.
+        return ()
+    return [value for (value,) in rows]
+
+
+# Options of commands that compare or rank, and a worker at an address, as the commands that call one are given it.
+
+AcrossRules = Annotated[
+    bool,
+    typer.Option("--across-rules", help="Also between evaluations of releases with other rules of measurement."),
+]
+MinScoredShare = Annotated[
+    float,
+    typer.Option(
+        "--min-scored-share",
+        metavar="SHARE",
+        min=0.0,
+        max=1.0,
+        help="Rank no value of fewer scores than this share of what another one has; 0 ranks all.",
+    ),
+]
 
 AddressTokenFile = Annotated[
     Path | None, typer.Option("--token-file", metavar="FILE", help="With --address: the worker's token.")

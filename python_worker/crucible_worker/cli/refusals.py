@@ -15,43 +15,14 @@ from crucible_bridge.errors import (
     PermissionDenied,
 )
 from crucible_bridge.reasons import Reason
+from crucible_worker.cli.options import RequestOptions, field_flags
 from crucible_worker.config import Settings
 
 __all__ = ["Refused", "in_flags", "refusing"]
 
 _REFUSALS = (InvalidField, NotFound, PermissionDenied, FailedPrecondition, AlreadyExists)
 
-_FLAGS = {
-    "models": "--role",
-    "model": "--model",
-    "dataset.limit": "--samples",
-    "dataset.where": "--where",
-    "dataset.shuffle_seed": "--shuffle-seed",
-    "dataset.prompt.system": "--system",
-    "dataset.prompt.template": "--template",
-    "dataset.prompt.target_delimiter": "--target-delimiter",
-    "dataset.prompt.few_shot.seed": "--few-shot-seed",
-    "dataset.prompt.few_shot": "--few-shot",
-    "dataset.special_tokens": "--special-tokens",
-    "dataset": "--data",
-    "option": "--option",
-    "sampling.max_tokens": "--max-tokens",
-    "sampling.temperature": "--temperature",
-    "sampling.seed": "--seed",
-    "sampling.stop": "--stop",
-    "limits.max_unscored": "--max-unscored",
-    "limits.concurrency": "--concurrency",
-    "limits.deadline_ms": "--timeout",
-    "run_id": "--run-id",
-    "step": "--step",
-    "labels": "--label",
-    "metric_prefix": "--prefix",
-    "record": "--record",
-    "suite": "--suite",
-    "evaluation_id": "--id",
-    "sample_id": "--sample",
-    "evaluators": "--evaluator",
-}
+_FLAGS = {**field_flags(RequestOptions), "model": "--model", "sample_id": "--sample"}
 """Flags by the beginning of a field's path; the first one that fits counts."""
 
 _REASON_FLAGS: Mapping[str, str] = {

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crucible_worker.cli.options import EXIT_USAGE, Config, StateDir, evaluation_ids
+from crucible_worker.cli.options import EXIT_USAGE, Config, StateDir
 from crucible_worker.cli.reading import (
     Address,
     AddressTokenFile,
     AddressTrust,
     AddressTrustedName,
     Trust,
+    evaluation_ids,
     read_or_exit,
     refuse,
 )

@@ -11,7 +11,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from crucible_bridge.codec.evaluation import MAX_ID_BYTES
 from crucible_bridge.codec.fields import at_most_bytes, at_most_count, within
@@ -34,6 +34,7 @@ from crucible_bridge.types import (
     parse_model,
 )
 from crucible_worker import suites
+from crucible_worker.cli.options import RequestOptions
 from crucible_worker.config import Settings
 from crucible_worker.datasets.loading import BUILTIN_DATASETS
 from crucible_worker.engine.preparation import keys_of
@@ -46,17 +47,16 @@ from crucible_worker.grading.registry import NO_GRADING_PARTS
 
 __all__ = [
     "DEFAULT_MAX_TOKENS",
-    "EvaluateOptions",
     "EvaluationToRun",
     "allowing",
     "check_allowed",
     "dataset_of",
     "evaluations_to_run",
-    "evaluators_of",
     "keeps_log",
     "of_tasks",
     "read_evaluators",
     "read_prompt",
+    "with_evaluators",
 ]
 
 DEFAULT_MAX_TOKENS = 256
@@ -65,100 +65,21 @@ DEFAULT_MAX_TOKENS = 256
 _HUB_NAME = re.compile(r"([A-Za-z0-9][\w.-]*/)?[A-Za-z0-9][\w.-]*")
 """The form of a model's name on the Hugging Face hub: gpt2, Qwen/Qwen3-0.6B."""
 
-_PLURALS = {"task": "tasks", "evaluator": "evaluators", "option": "options", "label": "labels", "role": "roles"}
-_SINGULARS = {several: one for one, several in _PLURALS.items()}
 _FORMATS = {f".{each.value}": each for each in FileFormat} | {".tsv": FileFormat.CSV, ".ndjson": FileFormat.JSONL}
-_NO_PARAMETER = frozenset({"models", "kept", "made_id"})
-"""Fields of `EvaluateOptions` that a command gives on its own."""
-
 _INTEGER_MOST = 2**63 - 1
 _TIMEOUT_MOST = _INTEGER_MOST // 1000
 
 _SUITES_SAY = (
-    *(
-        "data",
-        "where",
-        "shuffle_seed",
-        "tasks",
-        "evaluators",
-        "options",
-        "grader",
-        "renderer",
-        "system",
-        "template",
-        "target_delimiter",
-        "special_tokens",
-        "few_shot",
-    ),
-    *("few_shot_seed", "max_tokens", "temperature", "seed", "stop", "max_unscored"),
+    *("data", "where", "shuffle_seed", "task", "evaluator", "option", "grader", "renderer", "system", "template"),
+    *("target_delimiter", "special_tokens", "few_shot", "few_shot_seed", "max_tokens", "temperature", "seed", "stop"),
+    "max_unscored",
 )
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class EvaluateOptions:
-    """The flags of `crucible-worker evaluate` that make requests; None or empty if not given."""
-
-    models: Sequence[str]
-    """At least one; the other flags apply to each."""
-    data: str | None = None
-    tasks: Sequence[str] = ()
-    evaluators: Sequence[str] = ()
-    options: Sequence[str] = ()
-    grader: str | None = None
-    renderer: str | None = None
-    system: str | None = None
-    template: str | None = None
-    target_delimiter: str | None = None
-    special_tokens: bool | None = None
-    few_shot: str | None = None
-    few_shot_seed: int | None = None
-    suite: str | None = None
-    only: Sequence[str] = ()
-    samples: int | None = None
-    where: Sequence[str] = ()
-    shuffle_seed: int | None = None
-    concurrency: int | None = None
-    max_tokens: int | None = None
-    temperature: float | None = None
-    seed: int | None = None
-    stop: Sequence[str] = ()
-    max_unscored: int | None = None
-    record: str | None = None
-    run_id: str | None = None
-    step: int | None = None
-    labels: Sequence[str] = ()
-    roles: Sequence[str] = ()
-    prefix: str | None = None
-    timeout: float | None = None
-    evaluation_id: str | None = None
-    kept: bool = False
-    """Whether the evaluation stays in a journal: otherwise an id is of no use."""
-    made_id: str = ""
-    """Stands in for an id that is not typed; the worker makes ids if it is empty."""
-
-    @classmethod
-    def of(cls, models: Sequence[str], parameters: Mapping[str, Any], *, kept: bool) -> EvaluateOptions:
-        """The flags among a command's parameters, which have the same names as here, lists in the singular."""
-        named = {_PLURALS.get(name, name): value for name, value in parameters.items()}
-        names = {field.name for field in dataclasses.fields(cls)} - _NO_PARAMETER
-        given = {name: named[name] for name in names if named.get(name) is not None}
-        return cls(models=models, kept=kept, **given)
-
-    @classmethod
-    def parameters(cls) -> Iterator[str]:
-        """The names of a command's parameters that `of` reads."""
-        for field in dataclasses.fields(cls):
-            if field.name not in _NO_PARAMETER:
-                yield _SINGULARS.get(field.name, field.name)
-
-    def given(self) -> Iterator[tuple[str, Any]]:
-        """The name of each flag without its dashes, and each value of it."""
-        singular = _SINGULARS | {"models": "model", "evaluation_id": "id"}
-        for field in dataclasses.fields(self):
-            value = getattr(self, field.name)
-            name = singular.get(field.name, field.name).replace("_", "-")
-            for each in (value,) if value is None or isinstance(value, str | int | float) else value:
-                yield name, each
+"""Options that a suite's file has itself."""
+_TASKS_SAY = (
+    *("where", "shuffle_seed", "grader", "renderer", "system", "template", "target_delimiter", "special_tokens"),
+    *("few_shot", "few_shot_seed"),
+)
+"""Options that a task of Inspect has itself."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,9 +100,7 @@ class EvaluationToRun:
     """Whether the request is that of its record; then its pause ends, too."""
 
 
-def evaluations_to_run(
-    typed: EvaluateOptions, parts: EvaluatorParts | None = None
-) -> tuple[str, list[EvaluationToRun]]:
+def evaluations_to_run(typed: RequestOptions, parts: EvaluatorParts | None = None) -> tuple[str, list[EvaluationToRun]]:
     """The requests: the suite's name, empty without one, and the evaluations in order, model by model.
 
     Args:
@@ -200,10 +119,8 @@ def evaluations_to_run(
     _refuse_equal_models(typed.models)
     if typed.suite is None:
         return "", [_asked(typed, model, parts) for model in typed.models]
-    for name in _SUITES_SAY:
-        if getattr(typed, name) not in (None, (), []):
-            flag = {"evaluators": "evaluator", "options": "option", "tasks": "task"}.get(name, name).replace("_", "-")
-            raise InvalidField(f"--{flag}", "belongs in the suite's file")
+    for flag, _ in typed.given(*_SUITES_SAY):
+        raise InvalidField(flag, "belongs in the suite's file")
     suite = _suite(typed.suite)
     _refuse_unknown(suite)
     members = list(_wanted(suite, typed.only))
@@ -267,12 +184,12 @@ def _refuse_equal_models(models: Sequence[str]) -> None:
             raise InvalidField("--model", f"{model!r} is given twice; a second model is one to compare with the first")
 
 
-def _refuse_out_of_bounds(typed: EvaluateOptions) -> None:
+def _refuse_out_of_bounds(typed: RequestOptions) -> None:
     """Refuse what a worker would refuse in a request, and what no request can carry."""
     if typed.timeout is not None and not 0.001 <= typed.timeout <= _TIMEOUT_MOST:
         raise InvalidField("--timeout", f"is {typed.timeout:g}, must be from 0.001 to {_TIMEOUT_MOST:,} seconds")
-    for name, value in typed.given():
-        _refuse_unsendable(f"--{name}", value)
+    for flag, value in (*(("--model", model) for model in typed.models), *typed.given()):
+        _refuse_unsendable(flag, value)
     at_most_bytes(typed.run_id or "", bounds.EVALUATE_REQUEST_RUN_ID_MAX_BYTES, "--run-id")
     at_most_bytes(typed.prefix or "", bounds.EVALUATE_REQUEST_METRIC_PREFIX_MAX_BYTES, "--prefix")
 
@@ -294,23 +211,17 @@ def _is_utf8(text: str) -> bool:
     return True
 
 
-def _asked(typed: EvaluateOptions, model: str, parts: EvaluatorParts | None) -> EvaluationToRun:
+def _asked(typed: RequestOptions, model: str, parts: EvaluatorParts | None) -> EvaluationToRun:
     if typed.only:
         raise InvalidField("--only", "names evaluations of a suite, and --suite is not given")
-    if typed.tasks and typed.data is not None:
+    if typed.task and typed.data is not None:
         raise InvalidField("--task", "replaces --data: give only one of them")
-    for option in (
-        *("where", "shuffle_seed", "grader", "renderer", "system", "template", "target_delimiter", "special_tokens"),
-        *("few_shot", "few_shot_seed"),
-    ):
-        if typed.tasks and getattr(typed, option) not in (None, (), []):
-            raise InvalidField(
-                f"--{option.replace('_', '-')}", "is for --data: a task of Inspect makes its questions itself"
-            )
-    if not typed.tasks and (typed.data is None or not typed.evaluators):
+    for flag, _ in typed.given(*_TASKS_SAY) if typed.task else ():
+        raise InvalidField(flag, "is for --data: a task of Inspect makes its questions itself")
+    if not typed.task and (typed.data is None or not typed.evaluator):
         missing = "--data" if typed.data is None else "--evaluator"
         raise InvalidField(missing, "is needed, unless --suite or --task says what is evaluated")
-    evaluators = _rendering(read_evaluators(typed.evaluators, typed.options), typed.renderer)
+    evaluators = _rendering(read_evaluators(typed.evaluator, typed.option), typed.renderer)
     evaluators = _graded(evaluators, typed.grader, parts)
     if not typed.kept and any(keeps_log(spec) for spec in evaluators):
         raise InvalidField(
@@ -328,25 +239,25 @@ def _asked(typed: EvaluateOptions, model: str, parts: EvaluatorParts | None) -> 
             run_id=typed.run_id or "",
             step=typed.step,
             model=_model(model),
-            evaluators=evaluators if not typed.tasks else of_tasks(evaluators, typed.samples),
+            evaluators=evaluators if not typed.task else of_tasks(evaluators, typed.samples),
             dataset=_samples(typed),
-            sampling=None if typed.tasks and not _says_how_to_sample(typed) else sampling,
+            sampling=None if typed.task and not _says_how_to_sample(typed) else sampling,
             limits=Limits(
                 max_unscored=typed.max_unscored, concurrency=typed.concurrency, deadline_ms=_deadline_ms(typed)
             ),
             metric_prefix=typed.prefix or "",
-            labels=_labels(typed.labels, {}),
+            labels=_labels(typed.label, {}),
             record=_record(typed, Record.FULL),
-            models=_roles(typed.roles, {}),
+            models=_roles(typed.role, {}),
         ),
         model=model,
         label=model,
     )
 
 
-def _samples(typed: EvaluateOptions) -> Dataset:
-    if typed.tasks:
-        return dataset_of(typed.tasks)
+def _samples(typed: RequestOptions) -> Dataset:
+    if typed.task:
+        return dataset_of(typed.task)
     assert typed.data is not None  # checked before
     return dataclasses.replace(
         _dataset(typed.data),
@@ -358,12 +269,12 @@ def _samples(typed: EvaluateOptions) -> Dataset:
     )
 
 
-def _says_how_to_sample(typed: EvaluateOptions) -> bool:
+def _says_how_to_sample(typed: RequestOptions) -> bool:
     """Whether a flag sets how the model is sampled; otherwise a task of Inspect sets it."""
     return bool(typed.stop) or not (typed.max_tokens is typed.temperature is typed.seed is None)
 
 
-def read_prompt(typed: EvaluateOptions) -> Prompt | None:
+def read_prompt(typed: RequestOptions) -> Prompt | None:
     """The prompt that the flags describe; None without one.
 
     Raises:
@@ -487,7 +398,7 @@ def _below_root(flag: str, scheme: str, text: str) -> str:
     return f"--{flag}-root {path.parent} --{flag} {scheme}:{path.name}"
 
 
-def _member(member: SuiteMember, index: int, typed: EvaluateOptions, model: str) -> EvaluationToRun:
+def _member(member: SuiteMember, index: int, typed: RequestOptions, model: str) -> EvaluationToRun:
     planned, limits = member.evaluation, member.evaluation.limits
     if typed.concurrency is not None:
         limits = dataclasses.replace(limits, concurrency=typed.concurrency)
@@ -506,15 +417,15 @@ def _member(member: SuiteMember, index: int, typed: EvaluateOptions, model: str)
         sampling=planned.sampling,
         limits=limits,
         metric_prefix=metric_prefix,
-        labels=_labels(typed.labels, planned.labels),
+        labels=_labels(typed.label, planned.labels),
         record=_record(typed, planned.record),
-        models=_roles(typed.roles, planned.models),
+        models=_roles(typed.role, planned.models),
     )
     label = member.name if len(typed.models) == 1 else f"{model} {member.name}"
     return EvaluationToRun(request=request, model=model, name=member.name, path=f"evaluations[{index}]", label=label)
 
 
-def _deadline_ms(typed: EvaluateOptions) -> int | None:
+def _deadline_ms(typed: RequestOptions) -> int | None:
     return None if typed.timeout is None else round(typed.timeout * 1000)
 
 
@@ -547,7 +458,7 @@ def _pairs(flag: str, texts: Sequence[str], form: str, max_bytes: int) -> Mappin
     return typed
 
 
-def _id(typed: EvaluateOptions, model: str, member: str = "") -> str:
+def _id(typed: RequestOptions, model: str, member: str = "") -> str:
     """The id, followed by the model if there are several, and by the evaluation of a suite; empty without one."""
     base = typed.made_id if typed.evaluation_id is None else typed.evaluation_id
     if not base:
@@ -561,7 +472,7 @@ def _id(typed: EvaluateOptions, model: str, member: str = "") -> str:
     raise InvalidField("--id", f"makes {evaluation_id[:60]!r}..., ids have at most {MAX_ID_BYTES} bytes")
 
 
-def _record(typed: EvaluateOptions, otherwise: Record) -> Record:
+def _record(typed: RequestOptions, otherwise: Record) -> Record:
     if typed.record is None:
         return otherwise
     try:
@@ -623,11 +534,12 @@ def _wanted(suite: Suite, only: Sequence[str]) -> Iterator[tuple[int, SuiteMembe
 # `--task`: Inspect tasks by their names, without a data file that lists them.
 
 _INSPECT, _LIMIT, _KEEP_LOG = "inspect", "limit", "keep_log"
+_Options = TypeVar("_Options", bound=RequestOptions)
 
 
-def evaluators_of(evaluators: Sequence[str], tasks: Sequence[str]) -> Sequence[str]:
-    """The evaluators, as typed; for tasks the evaluator `inspect` if none is typed."""
-    return evaluators or ((_INSPECT,) if tasks else ())
+def with_evaluators(typed: _Options) -> _Options:
+    """The options, with the evaluator `inspect` for tasks if none is typed."""
+    return typed.replace(evaluator=(_INSPECT,)) if typed.task and not typed.evaluator else typed
 
 
 def dataset_of(tasks: Sequence[str]) -> Dataset:

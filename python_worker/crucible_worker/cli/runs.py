@@ -10,8 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crucible_worker.cli.options import Config, Json, StateDir, run_ids
-from crucible_worker.cli.reading import Address, AddressTokenFile, AddressTrust, AddressTrustedName, Trust, read_or_exit
+from crucible_worker.cli.options import Config, Json, StateDir
+from crucible_worker.cli.reading import (
+    Address,
+    AddressTokenFile,
+    AddressTrust,
+    AddressTrustedName,
+    Trust,
+    read_or_exit,
+    run_ids,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -11,132 +11,118 @@ from typing import Annotated
 import typer
 
 from crucible_worker.cli.options import (
+    FIRST,
+    After,
     Config,
-    DataRoot,
-    Device,
-    EnvironmentVariable,
     Host,
-    HubNetwork,
-    InspectPackage,
-    InspectRoot,
     JournalUrl,
-    Limit,
-    LogDir,
-    LogTo,
-    ModelRoot,
-    OpenAIServer,
     Port,
-    Price,
-    RunPlan,
+    SettingsOptions,
     StateDir,
-    TinkerService,
     UnixSocket,
+    command,
+    flags,
     settings_or_exit,
 )
 from crucible_worker.util.loading import loading
 
-__all__ = ["serve"]
-
-_TokenFile = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Callers must show the token in this file (mode 0600).")
-]
-_TlsCert = Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate chain, PEM.")]
-_TlsKey = Annotated[Path | None, typer.Option(metavar="FILE", help="Its key, PEM.")]
-_NoTls = Annotated[
-    bool | None,
-    typer.Option("--insecure-no-tls", help="Listen to other machines without TLS; the token is still needed."),
-]
-_ReadyFile = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write host:port there, atomically, once the worker serves.")
-]
-_ShareWork = Annotated[
-    bool | None,
-    typer.Option(
-        "--share-work",
-        hidden=True,
-        help="Without effect; accepted for one release.",
-    ),
-]
-_ResumeInterrupted = Annotated[
-    bool | None,
-    typer.Option(
-        "--resume-interrupted/--no-resume-interrupted",
-        help="Resume interrupted evaluations without a call for them. [default: resume them]",
-    ),
-]
-_Grading = Annotated[
-    int | None,
-    typer.Option(
-        "--grading-processes",
-        metavar="N",
-        help="Child processes that grade math; 0 for a worker that grades none. [default: one a core, 2 to 4]",
-    ),
-]
-_Code = Annotated[
-    int | None,
-    typer.Option(
-        "--code-sandboxes",
-        metavar="N",
-        help="Programs that GradeCode runs at once; 0 for a worker that runs none. [default: one a core, at most 4]",
-    ),
-]
-_CodeImage = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--code-image",
-        metavar="NAME=DIR",
-        help="Folder of packages (pip install --target DIR) for programs of requests that name it; repeatable.",
-    ),
-]
-_Fanout = Annotated[
-    str | None,
-    typer.Option(
-        "--fanout",
-        metavar="CLUSTER",
-        help="Ray cluster that grades answers and runs programs: ray://HOST:PORT, auto (this machine's) or local.",
-    ),
-]
-_LogFormat = Annotated[
-    str | None, typer.Option(metavar="FORMAT", help="json or console. [default: console on a terminal, else json]")
-]
-_LogLevel = Annotated[str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error. [default: info]")]
+__all__ = ["ServeOptions", "serve"]
 
 
-def serve(
-    config: Config = None,
-    host: Host = None,
-    port: Port = None,
-    unix_socket: UnixSocket = None,
-    token_file: _TokenFile = None,
-    tls_cert: _TlsCert = None,
-    tls_key: _TlsKey = None,
-    insecure_no_tls: _NoTls = None,
-    ready_file: _ReadyFile = None,
-    state_dir: StateDir = None,
-    journal: JournalUrl = None,
-    share_work: _ShareWork = None,
-    resume_interrupted: _ResumeInterrupted = None,
-    log_dir: LogDir = None,
-    log_to: LogTo = None,
-    model_root: ModelRoot = None,
-    data_root: DataRoot = None,
-    hub_network: HubNetwork = None,
-    inspect_root: InspectRoot = None,
-    inspect_package: InspectPackage = None,
-    environment_variable: EnvironmentVariable = None,
-    device: Device = None,
-    grading_processes: _Grading = None,
-    code_sandboxes: _Code = None,
-    code_image: _CodeImage = None,
-    fanout: _Fanout = None,
-    openai_server: OpenAIServer = None,
-    tinker_service: TinkerService = None,
-    price: Price = None,
-    plan: RunPlan = None,
-    log_format: _LogFormat = None,
-    log_level: _LogLevel = None,
-    limit: Limit = None,
-) -> None:
+class ServeOptions(SettingsOptions):
+    """The options of `crucible-worker serve`."""
+
+    config: Annotated[Config, FIRST] = None
+    host: Host = None
+    port: Port = None
+    unix_socket: UnixSocket = None
+    token_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Callers must show the token in this file (mode 0600).")
+    ] = None
+    tls_cert: Annotated[Path | None, typer.Option(metavar="FILE", help="Certificate chain, PEM.")] = None
+    tls_key: Annotated[Path | None, typer.Option(metavar="FILE", help="Its key, PEM.")] = None
+    insecure_no_tls: Annotated[
+        bool | None,
+        typer.Option("--insecure-no-tls", help="Listen to other machines without TLS; the token is still needed."),
+    ] = None
+    ready_file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write host:port there, atomically, once the worker serves.")
+    ] = None
+    state_dir: StateDir = None
+    journal: JournalUrl = None
+    share_work: Annotated[
+        bool | None,
+        typer.Option(
+            "--share-work",
+            hidden=True,
+            help="Without effect; accepted for one release.",
+        ),
+    ] = None
+    resume_interrupted: Annotated[
+        bool | None,
+        typer.Option(
+            "--resume-interrupted/--no-resume-interrupted",
+            help="Resume interrupted evaluations without a call for them. [default: resume them]",
+        ),
+    ] = None
+    grading_processes: Annotated[
+        int | None,
+        typer.Option(
+            "--grading-processes",
+            metavar="N",
+            help="Child processes that grade math; 0 for a worker that grades none. [default: one a core, 2 to 4]",
+        ),
+        After("device"),
+    ] = None
+    code_sandboxes: Annotated[
+        int | None,
+        typer.Option(
+            "--code-sandboxes",
+            metavar="N",
+            help="Programs that GradeCode runs at once; 0 for a worker that runs none. [default: one a core, at most "
+            "4]",
+        ),
+    ] = None
+    code_image: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--code-image",
+            metavar="NAME=DIR",
+            help="Folder of packages (pip install --target DIR) for programs of requests that name it; repeatable.",
+        ),
+    ] = None
+    fanout: Annotated[
+        str | None,
+        typer.Option(
+            "--fanout",
+            metavar="CLUSTER",
+            help="Ray cluster that grades answers and runs programs: ray://HOST:PORT, auto (this machine's) or local.",
+        ),
+    ] = None
+    plan: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--plan",
+            metavar="RUNS=FILE",
+            help="Evaluate every reported step of runs that register no plan, by a pattern of run ids and a plan's "
+            "file: lab-*=plan.toml. Repeatable.",
+        ),
+        After("price"),
+    ] = None
+    log_format: Annotated[
+        str | None, typer.Option(metavar="FORMAT", help="json or console. [default: console on a terminal, else json]")
+    ] = None
+    log_level: Annotated[
+        str | None, typer.Option(metavar="LEVEL", help="debug, info, warning or error. [default: info]")
+    ] = None
+    limits: Annotated[
+        list[str] | None,
+        typer.Option("--limit", metavar="NAME=VALUE", help="Set a limit of the worker by its name; repeatable."),
+    ] = None
+
+
+@command(ServeOptions)
+def serve(typed: ServeOptions) -> None:
     """Serve evaluations over gRPC until SIGTERM.
 
     Listens on 127.0.0.1 alone. Any other address needs --token-file, and TLS by --tls-cert and --tls-key (or
@@ -149,42 +135,7 @@ def serve(
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: os._exit(0))
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    settings = settings_or_exit(
-        config,
-        of_worker=True,
-        host=host,
-        port=port,
-        unix_socket=unix_socket,
-        token_file=token_file,
-        tls_cert=tls_cert,
-        tls_key=tls_key,
-        insecure_no_tls=insecure_no_tls,
-        ready_file=ready_file,
-        state_dir=state_dir,
-        journal=journal,
-        share_work=share_work,
-        resume_interrupted=resume_interrupted,
-        log_dir=log_dir,
-        log_to=log_to,
-        model_roots=model_root,
-        data_roots=data_root,
-        hub_network=hub_network,
-        inspect_roots=inspect_root,
-        inspect_packages=inspect_package,
-        environment_variables=environment_variable,
-        device=device,
-        grading_processes=grading_processes,
-        code_sandboxes=code_sandboxes,
-        code_images=code_image,
-        fanout=fanout,
-        openai_servers=openai_server,
-        tinker_services=tinker_service,
-        prices=price,
-        plans=plan,
-        log_format=log_format,
-        log_level=log_level,
-        limits=limit,
-    )
+    settings = settings_or_exit(**{name: getattr(typed, name) for name in flags(ServeOptions)}, of_worker=True)
     # Before grpc is imported: its C core would write its own lines among our JSON lines.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
     with loading():

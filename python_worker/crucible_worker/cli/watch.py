@@ -10,8 +10,16 @@ from typing import TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
-from crucible_worker.cli.options import EXIT_FAILED, Config, StateDir, evaluation_ids
-from crucible_worker.cli.reading import Address, AddressTokenFile, AddressTrust, AddressTrustedName, Trust, read_or_exit
+from crucible_worker.cli.options import EXIT_FAILED, Config, StateDir
+from crucible_worker.cli.reading import (
+    Address,
+    AddressTokenFile,
+    AddressTrust,
+    AddressTrustedName,
+    Trust,
+    evaluation_ids,
+    read_or_exit,
+)
 from crucible_worker.util.interrupts import raise_interrupts
 
 if TYPE_CHECKING:

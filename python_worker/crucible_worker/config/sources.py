@@ -116,7 +116,7 @@ def load_settings(
     """Read settings; each field comes from the first of these that has it: flags, environment, file.
 
     Args:
-        flags: by field, None if not given; `limits` is a sequence of "NAME=VALUE".
+        flags: by field or option, None if not given; `limits` is a sequence of "NAME=VALUE".
         environment: such as os.environ; CRUCIBLE_CONFIG names the file if `config_file` does not.
         config_file: TOML, or None.
 
@@ -157,8 +157,9 @@ def _read_all(
     limits.update(limits_there)
     for name, value in flags.items():
         if name != "limits" and value is not None:
-            origins[name] = f"--{REPEATED.get(name, name).replace('_', '-')}"
-            fields[name] = _read(_FIELDS, name, value, origins[name])
+            field = _FIELD_OF.get(name, name)
+            origins[field] = f"--{REPEATED.get(field, field).replace('_', '-')}"
+            fields[field] = _read(_FIELDS, field, value, origins[field])
     given: set[str] = set()
     for setting in flags.get("limits") or ():
         name, separator, value = setting.partition("=")

@@ -9,7 +9,8 @@ import pytest
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import EvaluatorSpec, SamplingParams, Verdict
 from crucible_worker.cli.custom_files import CustomFilesReader, custom_files_of
-from crucible_worker.cli.requests import EvaluateOptions, evaluations_to_run
+from crucible_worker.cli.evaluate import EvaluateOptions
+from crucible_worker.cli.requests import evaluations_to_run
 from crucible_worker.evaluators import registry
 from crucible_worker.evaluators.installed import GuardedEvaluator
 from crucible_worker.evaluators.registry import EvaluatorParts
@@ -175,12 +176,12 @@ def test_a_file_may_import_those_beside_it(tmp_path: Path) -> None:
 
 
 def _typed(**given: Any) -> EvaluateOptions:
-    return EvaluateOptions(models=("embedded:arithmetic@320",), data="builtin:arithmetic", **given)
+    return EvaluateOptions(model=("embedded:arithmetic@320",), data="builtin:arithmetic", **given)
 
 
 def test_a_grader_is_for_evaluators_that_have_one() -> None:
     """Those whose own option says nothing else; it is refused if there are none, and if there is no such grader."""
-    given = _typed(evaluators=("nll", "accuracy", "own=accuracy"), options=("own.grader=numeric",), grader=NEAR)
+    given = _typed(evaluator=("nll", "accuracy", "own=accuracy"), option=("own.grader=numeric",), grader=NEAR)
     typed, own = custom_files_of(given)
     _, (asked,) = evaluations_to_run(typed, own.evaluator_parts)
 
@@ -188,15 +189,15 @@ def test_a_grader_is_for_evaluators_that_have_one() -> None:
     with pytest.raises(
         InvalidField, match="evaluators that have a grader are accuracy, pass_at_k, rl_test_set, rollout"
     ):
-        evaluations_to_run(_typed(evaluators=("nll",), grader="math"))
+        evaluations_to_run(_typed(evaluator=("nll",), grader="math"))
     with pytest.raises(InvalidField, match=r"is 'nera', known are: exact_match, .*, rubric, near") as caught:
-        evaluations_to_run(_typed(evaluators=("accuracy",), grader="nera"), own.evaluator_parts)
+        evaluations_to_run(_typed(evaluator=("accuracy",), grader="nera"), own.evaluator_parts)
     assert caught.value.field == "--grader"
 
 
 def test_an_own_evaluator_may_have_a_grader(mine: Path) -> None:
     """One that extends ours has its options."""
-    typed, own = custom_files_of(_typed(evaluators=(f"{mine}:Strict",), grader="math"))
+    typed, own = custom_files_of(_typed(evaluator=(f"{mine}:Strict",), grader="math"))
     _, (asked,) = evaluations_to_run(typed, own.evaluator_parts)
 
     assert [(spec.kind, dict(spec.options)) for spec in asked.request.evaluators] == [("strict", {"grader": "math"})]
@@ -205,7 +206,7 @@ def test_an_own_evaluator_may_have_a_grader(mine: Path) -> None:
 def test_a_worker_elsewhere_gets_no_file() -> None:
     """What runs there is what is installed there."""
     with pytest.raises(InvalidField, match="runs only in this process"):
-        custom_files_of(_typed(evaluators=(BREVITY,)), "127.0.0.1:50051")
+        custom_files_of(_typed(evaluator=(BREVITY,)), "127.0.0.1:50051")
 
 
 def test_no_request_can_name_a_file() -> None:

@@ -3,8 +3,8 @@
 import datetime
 import re
 
-from crucible_worker.cli.evaluate import MAX_PART, new_id
-from crucible_worker.cli.requests import EvaluateOptions, evaluations_to_run
+from crucible_worker.cli.evaluate import MAX_PART, EvaluateOptions, new_id
+from crucible_worker.cli.requests import evaluations_to_run
 from tests.tables import rows
 
 NOW = datetime.datetime(2026, 11, 24, 21, 15, 30)
@@ -35,7 +35,7 @@ def test_an_id_names_model_data_and_time(model: str, made_for: str, names: str):
 def test_ids_of_several_models_are_made_of_one():
     """As with --id, so that one id resumes them all; one that would be too long is shortened, and stays distinct."""
     models = (*("embedded:arithmetic@600", "local:" + "x" * 199), "local:" + "x" * 198)
-    typed = EvaluateOptions(models=models, data="builtin:arithmetic", evaluators=("nll",), made_id="made")
+    typed = EvaluateOptions(model=models, data="builtin:arithmetic", evaluator=("nll",), made_id="made")
 
     first, *long = [each.request.evaluation_id for each in evaluations_to_run(typed)[1]]
 

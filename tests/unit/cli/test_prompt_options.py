@@ -18,9 +18,10 @@ from crucible_bridge.types import (
     RenderSampleResponse,
 )
 from crucible_worker.cli import app
+from crucible_worker.cli.evaluate import EvaluateOptions
 from crucible_worker.cli.prompt import as_map, as_text
 from crucible_worker.cli.refusals import in_flags
-from crucible_worker.cli.requests import EvaluateOptions, evaluations_to_run
+from crucible_worker.cli.requests import evaluations_to_run
 from crucible_worker.cli.running import joint_as_text
 from crucible_worker.config import Settings
 from crucible_worker.journal.records import Joint
@@ -29,8 +30,8 @@ from tests.tables import rows
 
 def request_of(**flags):
     """The request that flags make."""
-    given = {"data": "builtin:arithmetic", "evaluators": ("accuracy", "nll"), **flags}
-    _, (asked,) = evaluations_to_run(EvaluateOptions(models=("embedded:arithmetic@600",), **given))
+    given = {"data": "builtin:arithmetic", "evaluator": ("accuracy", "nll"), **flags}
+    _, (asked,) = evaluations_to_run(EvaluateOptions(model=("embedded:arithmetic@600",), **given))
     return asked.request
 
 
@@ -89,13 +90,13 @@ def test_what_cannot_be_read_is_refused_by_its_flag(flags, flag, says):
 def test_a_suite_says_it_itself(flags, flag):
     """Its file has a place for each."""
     with pytest.raises(InvalidField, match="belongs in the suite's file") as caught:
-        request_of(suite="math", data=None, evaluators=(), **flags)
+        request_of(suite="math", data=None, evaluator=(), **flags)
     assert caught.value.field == flag
 
 
 def test_a_renderer_is_of_every_evaluator():
     """An option of one goes before it."""
-    request = request_of(renderer="raw", options=("nll.renderer=role_colon",))
+    request = request_of(renderer="raw", option=("nll.renderer=role_colon",))
     assert [spec.options for spec in request.evaluators] == [{"renderer": "raw"}, {"renderer": "role_colon"}]
 
 

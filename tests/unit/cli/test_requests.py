@@ -20,12 +20,13 @@ from crucible_bridge.types import (
     SamplingParams,
 )
 from crucible_worker import suites
-from crucible_worker.cli.requests import EvaluateOptions, allowing, check_allowed, evaluations_to_run
+from crucible_worker.cli.evaluate import EvaluateOptions
+from crucible_worker.cli.requests import allowing, check_allowed, evaluations_to_run
 from crucible_worker.config import Settings
 from tests.tables import rows
 
 MODEL = "embedded:arithmetic@600"
-PLAIN = EvaluateOptions(models=(MODEL,), data="builtin:arithmetic", evaluators=("nll",))
+PLAIN = EvaluateOptions(model=(MODEL,), data="builtin:arithmetic", evaluator=("nll",))
 SUITE = """
 name = "mine"
 
@@ -47,7 +48,7 @@ def typed(tmp_path: Path) -> EvaluateOptions:
     """Flags that name a suite."""
     file = tmp_path / "mine.toml"
     file.write_text(SUITE)
-    return EvaluateOptions(models=(MODEL,), suite=str(file), kept=True)
+    return EvaluateOptions(model=(MODEL,), suite=str(file))
 
 
 def test_flags_have_defaults():
@@ -58,13 +59,13 @@ def test_flags_have_defaults():
     assert (asked.name, asked.path, asked.request.evaluation_id) == ("", "", "")
 
 
-TASKS = EvaluateOptions(models=(MODEL,), tasks=("a.py@x", "evals/y"), evaluators=("inspect",))
+TASKS = EvaluateOptions(model=(MODEL,), task=("a.py@x", "evals/y"), evaluator=("inspect",))
 
 
 def test_tasks_are_a_data_set_of_their_names():
     """Each is a sample that it names, too; how a model is sampled is theirs to say, unless a flag says so."""
     _, (asked,) = evaluations_to_run(TASKS)
-    _, (ruled,) = evaluations_to_run(dataclasses.replace(TASKS, temperature=0.5, samples=7))
+    _, (ruled,) = evaluations_to_run(TASKS.replace(temperature=0.5, samples=7))
 
     assert asked.request.dataset.source == InlineDataset(
         (Sample(id="a.py@x", input="a.py@x"), Sample(id="evals/y", input="evals/y"))
@@ -79,27 +80,27 @@ def test_tasks_are_a_data_set_of_their_names():
 @rows(
     ("changes", "flag"),
     [
-        ({"tasks": ("x",)}, "--task"),
-        ({"tasks": ("a.py@x", "a.py@x")}, "--task"),
+        ({"task": ("x",)}, "--task"),
+        ({"task": ("a.py@x", "a.py@x")}, "--task"),
         ({"data": "builtin:arithmetic"}, "--task"),
-        ({"suite": "math", "evaluators": ()}, "--task"),
-        ({"evaluators": ("inspect", "nll")}, "evaluators[1]"),
-        ({"samples": 3, "options": ("inspect.limit=4",)}, 'evaluators[0].options["limit"]'),
-        ({"options": ("inspect.keep_log=true",)}, "--no-keep"),
-        ({"tasks": (), "evaluators": ()}, "--data"),
+        ({"suite": "math", "evaluator": ()}, "--task"),
+        ({"evaluator": ("inspect", "nll")}, "evaluators[1]"),
+        ({"samples": 3, "option": ("inspect.limit=4",)}, 'evaluators[0].options["limit"]'),
+        ({"option": ("inspect.keep_log=true",), "no_keep": True}, "--no-keep"),
+        ({"task": (), "evaluator": ()}, "--data"),
     ],
 )
 def test_tasks_that_make_no_request_are_refused(changes: dict[str, Any], flag: str):
     """At the flag, before anything runs."""
     with pytest.raises(InvalidField) as caught:
-        evaluations_to_run(dataclasses.replace(TASKS, **changes))
+        evaluations_to_run(TASKS.replace(**changes))
 
     assert caught.value.field == flag
 
 
 def test_a_log_is_kept_where_there_is_a_state_directory():
     """Without one it would go with the evaluation."""
-    _, (asked,) = evaluations_to_run(dataclasses.replace(TASKS, options=("inspect.keep_log=true",), kept=True))
+    _, (asked,) = evaluations_to_run(TASKS.replace(option=("inspect.keep_log=true",)))
 
     assert asked.request.evaluators[0].options == {"keep_log": True}
 
@@ -149,15 +150,15 @@ def test_a_suite_is_a_request_for_each_evaluation(typed: EvaluateOptions):
 
 def test_samples_are_at_most_those_of_the_suite(typed: EvaluateOptions):
     """--samples shortens a data set, and never lengthens it."""
-    _, asked = evaluations_to_run(dataclasses.replace(typed, samples=10))
+    _, asked = evaluations_to_run(typed.replace(samples=10))
 
     assert [each.request.dataset.limit for each in asked] == [8, 10]
 
 
 def test_an_id_is_that_of_each_evaluation(typed: EvaluateOptions):
     """ID-NAME in a suite, the id itself without; none is made up here."""
-    _, several = evaluations_to_run(dataclasses.replace(typed, evaluation_id="run-7"))
-    _, (one,) = evaluations_to_run(dataclasses.replace(PLAIN, evaluation_id="run-7", kept=True))
+    _, several = evaluations_to_run(typed.replace(evaluation_id="run-7"))
+    _, (one,) = evaluations_to_run(PLAIN.replace(evaluation_id="run-7"))
 
     assert [each.request.evaluation_id for each in several] == ["run-7-likelihood", "run-7-sums"]
     assert one.request.evaluation_id == "run-7"
@@ -167,8 +168,8 @@ def test_an_id_is_that_of_each_evaluation(typed: EvaluateOptions):
 def test_several_models_are_a_request_each(typed: EvaluateOptions):
     """Model by model, each by every evaluation, under an id that names the model too."""
     models = (MODEL, "embedded:arithmetic@240")
-    _, plain = evaluations_to_run(dataclasses.replace(PLAIN, models=models, evaluation_id="run-7", kept=True))
-    _, suite = evaluations_to_run(dataclasses.replace(typed, models=models, evaluation_id="run-7"))
+    _, plain = evaluations_to_run(PLAIN.replace(model=models, evaluation_id="run-7"))
+    _, suite = evaluations_to_run(typed.replace(model=models, evaluation_id="run-7"))
 
     assert [each.request.model for each in plain] == [EmbeddedModel("arithmetic@600"), EmbeddedModel("arithmetic@240")]
     assert [each.request.evaluation_id for each in plain] == [f"run-7-{model}" for model in models]
@@ -180,7 +181,7 @@ def test_several_models_are_a_request_each(typed: EvaluateOptions):
 
 def test_only_takes_some(typed: EvaluateOptions):
     """In the suite's order, with their places in its file."""
-    _, asked = evaluations_to_run(dataclasses.replace(typed, only=("sums",)))
+    _, asked = evaluations_to_run(typed.replace(only=("sums",)))
 
     assert [(each.name, each.path) for each in asked] == [("sums", "evaluations[1]")]
 
@@ -188,31 +189,31 @@ def test_only_takes_some(typed: EvaluateOptions):
 @rows(
     ("changes", "told"),
     [
-        ({"models": (MODEL, MODEL)}, "--model 'embedded:arithmetic@600' is given twice"),
+        ({"model": (MODEL, MODEL)}, "--model 'embedded:arithmetic@600' is given twice"),
         (
-            {"options": ("nll.train_on=all", 'nll.train_on="last_assistant"')},
+            {"option": ("nll.train_on=all", 'nll.train_on="last_assistant"')},
             "--option nll.train_on is given twice",
         ),
         ({"data": None}, "--data is needed, unless --suite"),
-        ({"evaluators": ()}, "--evaluator is needed, unless --suite"),
+        ({"evaluator": ()}, "--evaluator is needed, unless --suite"),
         ({"only": ("sums",)}, "--only names evaluations of a suite"),
-        ({"evaluation_id": "run-7"}, "--id and --no-keep exclude each other"),
-        ({"evaluation_id": "", "kept": True}, "--id is empty"),
-        ({"evaluation_id": "x" * 201, "kept": True}, "--id makes 'xxx.*at most 200 bytes"),
+        ({"evaluation_id": "run-7", "no_keep": True}, "--id and --no-keep exclude each other"),
+        ({"evaluation_id": ""}, "--id is empty"),
+        ({"evaluation_id": "x" * 201}, "--id makes 'xxx.*at most 200 bytes"),
     ],
 )
 def test_flags_that_make_no_sense_are_named(changes: dict[str, Any], told: str):
     """The flag stands first in what is said."""
     with pytest.raises(InvalidField, match=f"^{told}"):
-        evaluations_to_run(dataclasses.replace(PLAIN, **changes))
+        evaluations_to_run(PLAIN.replace(**changes))
 
 
 @pytest.mark.parametrize(
     ("changes", "told"),
     [
         ({"data": "builtin:arithmetic"}, "--data belongs in the suite's file"),
-        ({"evaluators": ("nll",)}, "--evaluator belongs in"),
-        ({"options": ("nll.client=auto",)}, "--option belongs in"),
+        ({"evaluator": ("nll",)}, "--evaluator belongs in"),
+        ({"option": ("nll.client=auto",)}, "--option belongs in"),
         ({"max_tokens": 8}, "--max-tokens belongs in"),
         ({"temperature": 0.0}, "--temperature belongs in"),
         ({"seed": 0}, "--seed belongs in"),
@@ -226,7 +227,7 @@ def test_flags_that_make_no_sense_are_named(changes: dict[str, Any], told: str):
 def test_flags_do_not_overrule_a_suite(changes: dict[str, Any], told: str, typed: EvaluateOptions):
     """One place says what an evaluation is."""
     with pytest.raises(InvalidField, match=f"^{told}"):
-        evaluations_to_run(dataclasses.replace(typed, **changes))
+        evaluations_to_run(typed.replace(**changes))
 
 
 @pytest.mark.parametrize(
@@ -245,7 +246,7 @@ def test_a_mistake_anywhere_refuses_the_suite(line: str, instead: str, field: st
     file.write_text(SUITE.replace(line, instead))
 
     with pytest.raises(InvalidField) as caught:
-        evaluations_to_run(EvaluateOptions(models=(MODEL,), suite=str(file)))
+        evaluations_to_run(EvaluateOptions(model=(MODEL,), suite=str(file)))
 
     assert caught.value.field == field
 
@@ -254,7 +255,7 @@ def test_a_mistake_anywhere_refuses_the_suite(line: str, instead: str, field: st
 def test_a_suite_that_ships_can_run_as_it_is(name: str):
     """Every kind, grader and option is known, no key is there twice; no part needs a file or a judge of the user."""
     suite = parse_suite(suites.text(name))
-    asked_name, asked = evaluations_to_run(EvaluateOptions(models=(MODEL,), suite=name))
+    asked_name, asked = evaluations_to_run(EvaluateOptions(model=(MODEL,), suite=name))
 
     assert suite.name == asked_name == name
     assert suite.description
@@ -269,7 +270,7 @@ def test_the_parts_that_need_files_of_the_user_can_run_once_they_are_uncommented
     file = tmp_path / "my.toml"
     file.write_text(re.sub(r"^#(?! \S)", "", suites.text(name), flags=re.MULTILINE))
 
-    _, asked = evaluations_to_run(EvaluateOptions(models=(MODEL,), suite=str(file)))
+    _, asked = evaluations_to_run(EvaluateOptions(model=(MODEL,), suite=str(file)))
 
     own = [each for each in asked if isinstance(each.request.dataset.source, JsonlDataset)]
     assert "training" in [each.name for each in own]
@@ -284,7 +285,7 @@ def test_a_suite_that_does_not_ship_has_no_text():
 
 def test_the_data_set_is_that_of_the_flag():
     """Read as everywhere else."""
-    _, (asked,) = evaluations_to_run(dataclasses.replace(PLAIN, samples=3))
+    _, (asked,) = evaluations_to_run(PLAIN.replace(samples=3))
 
     assert asked.request.dataset == dataclasses.replace(Dataset.of("builtin:arithmetic"), limit=3)
 
@@ -309,9 +310,8 @@ def test_the_data_set_is_that_of_the_flag():
 )
 def test_what_no_request_carries_is_refused_by_its_flag(option: str, value: object, says: str):
     """Numbers beyond 64 bits, NaN and texts that are not UTF-8 name their option."""
-    typed = EvaluateOptions.of(
-        ["embedded:m@1"], {"data": "builtin:arithmetic", "evaluator": ["nll"], option: value}, kept=True
-    )
+    given: dict[str, Any] = {"data": "builtin:arithmetic", "evaluator": ["nll"], option: value}
+    typed = EvaluateOptions(model=["embedded:m@1"], **given)
 
     with pytest.raises(InvalidField, match=says) as refused:
         evaluations_to_run(typed)
