@@ -181,7 +181,7 @@ def _declared(declared: Any) -> Sequence[tuple[str, Any, Any]]:
     ]
 
 
-def _annotations(declared: type) -> Mapping[str, Any]:
+def _annotations(declared: type) -> dict[str, Any]:
     return vars(declared).get("__annotations__", {})
 
 
