@@ -74,12 +74,7 @@ from crucible_worker.planning.plans import TOUCH_SECONDS, DecodePlan, EncodePlan
 from crucible_worker.reports.writing import ReportRequest, write_report
 from crucible_worker.util.limits import WorkerLimits
 
-__all__ = [
-    "CANCEL_WAIT_SECONDS",
-    "NEWS_PAUSE_SECONDS",
-    "OWNER_CHECK_SECONDS",
-    "Evaluations",
-]
+__all__ = ["CANCEL_WAIT_SECONDS", "NEWS_PAUSE_SECONDS", "OWNER_CHECK_SECONDS", "Evaluations"]
 
 OWNER_CHECK_SECONDS = 1.0
 """Seconds between two checks of the owner's lock while a call waits for an evaluation."""

@@ -53,12 +53,7 @@ from crucible_worker.grading.enclosed import (
     may_hold_tag,
     without_retracted,
 )
-from crucible_worker.grading.formulas import (
-    chosen,
-    formulas_around,
-    last_formulas,
-    listed_below,
-)
+from crucible_worker.grading.formulas import chosen, formulas_around, last_formulas, listed_below
 from crucible_worker.grading.numbers import Numeral, is_negated, last_numerals
 from crucible_worker.grading.phrase import (
     MAX_WHOLE_CHARS,
@@ -91,20 +86,7 @@ from crucible_worker.grading.qualification import (
 )
 from crucible_worker.util.reasoning import reasoning_spans
 
-__all__ = [
-    "MAX_BEFORE",
-    "MAX_STEPS_PER_CHARACTER",
-    "MAX_TAIL_CHARS",
-    "Extraction",
-    "extract",
-    "has_box",
-    "has_marker",
-    "last_marked",
-    "numeral_at_end",
-    "spoken",
-    "unwrapped",
-    "without_special_tokens",
-]
+__all__ = ["MAX_BEFORE", "MAX_STEPS_PER_CHARACTER", "MAX_TAIL_CHARS", "Extraction", "extract", "has_box", "spoken"]
 
 # Answers after markers: "the answer is 42", "Answer: 42", "#### 42", in about 20 languages.
 #
@@ -135,7 +117,7 @@ _SPECIAL = re.compile(
 _MAX_SPECIAL = 200
 
 
-def unwrapped(before: str, rest: str) -> str:
+def _unwrapped(before: str, rest: str) -> str:
     """The text after a marker, without the markup around the marker.
 
     Args:
@@ -158,7 +140,7 @@ def unwrapped(before: str, rest: str) -> str:
     return rest[: end.start()] if end else rest
 
 
-def without_special_tokens(text: str) -> str:
+def _without_special_tokens(text: str) -> str:
     """A response without the special tokens of a model at its end: `42<|im_end|>`."""
     if not text.rstrip().endswith(">"):
         return text
@@ -254,12 +236,12 @@ _AT_END = re.compile(
 )
 
 
-def has_marker(text: str) -> bool:
+def _has_marker(text: str) -> bool:
     """Whether there is a marker, also one without an answer."""
     return next(_marks(text), None) is not None
 
 
-def numeral_at_end(text: str) -> str:
+def _numeral_at_end(text: str) -> str:
     """The numeral after a marker if they are the last line of a text, and no earlier marker is of the same kind."""
     end = text.rstrip()
     line = end.rfind("\n") + 1
@@ -272,14 +254,14 @@ def numeral_at_end(text: str) -> str:
     return "" if begins in end[:start].lower() else said["numeral"]
 
 
-def last_marked(text: str) -> tuple[str, int]:
+def _last_marked(text: str) -> tuple[str, int]:
     """The answer of the last marker that has one, or of the last ones together; and the work done."""
     size = later = len(text)
     marks = 0
     for start, begin, marks in _marks(text):
         if begin > later:
             continue
-        said = unwrapped(text[max(0, start - MAX_BEFORE) : start], text[begin:later])
+        said = _unwrapped(text[max(0, start - MAX_BEFORE) : start], text[begin:later])
         replaced = _REPLACED.match(said) if len(said) <= _MAX_REPLACED else None
         answer = phrase(replaced["value"]) if replaced else _answer(text, begin, said)
         if answer:
@@ -474,7 +456,7 @@ def extract(text: str) -> Extraction:
     """
     if exceeds((text,)):
         return Extraction(reason=f"the response is longer than {MAX_TEXT_BYTES:,} bytes")
-    said = without_special_tokens(spoken(text))
+    said = _without_special_tokens(spoken(text))
     if (seen := _at_once(said)) is not None:
         answer, how = seen
         return Extraction(answer=answer, how=how, steps=len(text))
@@ -507,7 +489,7 @@ def _at_once(said: str) -> tuple[str, str] | None:
         return None if " " in answer and with_conjunctions(answer) != answer else (answer, "box")
     if '"' in said or len(said) > MAX_TAIL_CHARS or may_hold_box(said):
         return None
-    if not (answer := numeral_at_end(said)) or may_hold_tag(said):
+    if not (answer := _numeral_at_end(said)) or may_hold_tag(said):
         return None
     return None if "\\" in said and with_rows_in_one_line(said) != said else (answer, "marker")
 
@@ -659,7 +641,7 @@ def _whole(text: str) -> tuple[str, int]:
     line = text.strip()
     if len(line) > MAX_WHOLE_CHARS or "\n" in line or enclosed.opens_box(line) or words(line) > MAX_WHOLE_WORDS:
         return "", 0
-    if has_marker(line):
+    if _has_marker(line):
         return "", 2 * len(line)  # the marker search has examined it, and found no answer: "the answer is not 5"
     answer = phrase(_concluded(line))
     if not says_something(answer) or judges(answer):
@@ -707,7 +689,7 @@ def _around(text: str, numbers: Sequence[Numeral], wrong: Set[str]) -> str:
 
 
 _STAGES = (
-    *(("box", _box), ("marker", last_marked), ("sentence", stated), ("math", _math), ("sentence", ending)),
+    *(("box", _box), ("marker", _last_marked), ("sentence", stated), ("math", _math), ("sentence", ending)),
     *(("whole", _whole), ("number", _number)),
 )
 _IN_TAIL = frozenset({"marker", "sentence", "math", "number"})

@@ -20,7 +20,6 @@ __all__ = [
     "REACH",
     "before_condition",
     "is_condition",
-    "is_constant",
     "is_retracted",
     "is_said_of_extreme",
     "kind_of",
@@ -229,7 +228,7 @@ def together(earlier: str, later: str, how: str) -> bool:
         return True  # x = 3 or x > 5
     if how in ("and", "or"):
         return kind == kind_later or (kind, kind_later) == ("name", "value")
-    constant, constant_later = is_constant(earlier), is_constant(later)
+    constant, constant_later = _is_constant(earlier), _is_constant(later)
     if how == "," and (kind, kind_later) == ("name", "value"):
         return constant and constant_later
     if kind != kind_later or kind == "equation":
@@ -241,7 +240,7 @@ def together(earlier: str, later: str, how: str) -> bool:
 
 def named(answer: str) -> bool:
     """Whether an answer is the value of a name, `x = 3`, without letters in it."""
-    return kind_of(answer) == "name" and is_constant(answer)
+    return kind_of(answer) == "name" and _is_constant(answer)
 
 
 def kind_of(answer: str) -> str:
@@ -258,7 +257,7 @@ def _name(answer: str) -> str:
     return "".join(match[1].split()) if match else ""
 
 
-def is_constant(answer: str) -> bool:
+def _is_constant(answer: str) -> bool:
     """Whether an answer has no variables, except the name whose value it is."""
     match = _STARTS_WITH_NAME.match(answer)
     return _VARIABLE.search(_COMMAND.sub(" ", answer[match.end() :] if match else answer)) is None
@@ -543,7 +542,7 @@ def is_condition(answer: str, between: str, formula: str) -> bool:
     if _DIVIDED.fullmatch(between):
         return True
     if sentence := _CONDITION_SENTENCE.fullmatch(between):
-        return sentence["noun"] is None or is_constant(answer)
+        return sentence["noun"] is None or _is_constant(answer)
     found = _CONDITION.fullmatch(between)
     return found is not None and _may_follow(found, formula)
 

@@ -59,13 +59,11 @@ __all__ = [
     "MAX_UNLIKE",
     "compare_collections",
     "compare_matrices",
-    "compare_numbers",
     "compare_values",
     "constant_levels",
     "covers",
     "is_reduced",
     "match",
-    "same_family",
 ]
 
 # Matching lists without regard to order.
@@ -300,7 +298,7 @@ _VARIABLE = re.compile(r"[r-z]|theta|phi")
 _SOLUTIONS = frozenset({"exp", "sin", "cos", "sinh", "cosh", "ln"})
 
 
-def same_family(target: Node, answer: Node, *, constants: bool) -> Iterator[Node]:
+def _same_family(target: Node, answer: Node, *, constants: bool) -> Iterator[Node]:
     """The answer with the target's letters, if they may stand for anything of their kind.
 
     Such are the integer of a family, a + k pi with any k, l, m or n, and with `constants` those of integration: C or K
@@ -412,7 +410,7 @@ def compare_values(target: Node, answer: Node, scope: Scope) -> MathOutcome:
         if target_value == answer_value == _MICRO:
             return different("structure", "a friction is not a prefix")
     if target_unit == answer_unit:
-        return compare_numbers(target_value, answer_value, scope)
+        return _compare_numbers(target_value, answer_value, scope)
     if target_unit and answer_unit and not _same_unit(target_unit, answer_unit):
         return _across_units(target, answer, scope)
     if isinstance(target_value, Based) or isinstance(answer_value, Based):
@@ -420,7 +418,7 @@ def compare_values(target: Node, answer: Node, scope: Scope) -> MathOutcome:
     if not (target_unit and answer_unit) and (refused := _refused(target_unit or answer_unit, scope)):
         return refused
     return any_of(
-        compare_numbers(expected, said, scope)
+        _compare_numbers(expected, said, scope)
         for expected in _readings(target_value, target_unit, scope)
         for said in _readings(answer_value, answer_unit, scope)
     )
@@ -489,7 +487,7 @@ def _across_units(target: Node, answer: Node, scope: Scope) -> MathOutcome:
     units = (_measured(target)[1], _measured(answer)[1])
     if all(unit in (*pure, "radian") for unit in units) and "percent" not in units and scope.policy.degrees:
         readings = [_value_of_unit(*_measured(node)) for node in (target, answer)]
-        return compare_numbers(readings[0], readings[1], scope)
+        return _compare_numbers(readings[0], readings[1], scope)
     return different("structure", f"{units[0]} is not {units[1]}")
 
 
@@ -523,7 +521,7 @@ def _value_of_unit(value: Node, unit: str) -> Node:
     return value
 
 
-def compare_numbers(target: Node, answer: Node, scope: Scope) -> MathOutcome:
+def _compare_numbers(target: Node, answer: Node, scope: Scope) -> MathOutcome:
     """Compare two formulas without units."""
     if isinstance(target, Based) != isinstance(answer, Based):
         outcome = _compare_based(target, answer)
@@ -547,7 +545,7 @@ def compare_numbers(target: Node, answer: Node, scope: Scope) -> MathOutcome:
         return equal("structure")
     finding = scope.examine(target, answer)
     if finding.identity is ExpressionRelation.DIFFERENT:
-        for renamed in same_family(target, answer, constants=scope.policy.integration_constants):
+        for renamed in _same_family(target, answer, constants=scope.policy.integration_constants):
             if (as_renamed := scope.examine(target, renamed)).identity is ExpressionRelation.EQUAL:
                 finding = as_renamed
                 break

@@ -46,7 +46,6 @@ __all__ = [
     "MAX_STEPS",
     "MAX_SYMBOLS",
     "PRECISIONS",
-    "WHOLE_POINTS",
     "ExpressionRelation",
     "IdentityFinding",
     "MathOutcome",
@@ -54,13 +53,11 @@ __all__ = [
     "Scope",
     "all_of",
     "any_of",
-    "complex_point",
     "different",
     "equal",
     "examine",
     "identical",
     "points",
-    "points_between",
     "unknown",
 ]
 
@@ -107,7 +104,7 @@ def _whole(lot: random.Random) -> Iterator[_Coordinates]:
         yield tuple(float(lot.randint(1, 40)) for _ in range(MAX_SYMBOLS))
 
 
-WHOLE_POINTS: Sequence[_Coordinates] = tuple(_whole(random.Random(2_027)))
+_WHOLE_POINTS: Sequence[_Coordinates] = tuple(_whole(random.Random(2_027)))
 """Points of natural numbers."""
 
 
@@ -118,13 +115,13 @@ def points(names: Sequence[str]) -> Iterator[dict[str, float]]:
     return (dict(zip(names, point)) for point in chosen)
 
 
-def complex_point(names: Sequence[str]) -> dict[str, complex]:
+def _complex_point(names: Sequence[str]) -> dict[str, complex]:
     """A point off the real axis."""
     lot = random.Random(2_028)
     return {name: complex(lot.uniform(0.3, 2), lot.choice((-1, 1)) * lot.uniform(0.3, 2)) for name in names}
 
 
-def points_between(names: Sequence[str], trees: Iterable[Node]) -> Iterator[dict[str, float]]:
+def _points_between(names: Sequence[str], trees: Iterable[Node]) -> Iterator[dict[str, float]]:
     """Points between and beyond the written numbers, where the pieces of expressions with corners meet."""
     written = sorted({abs(value) for tree in trees for value in _numbers(tree) if _NEAREST < abs(value) < _FARTHEST})
     breaks = [0.0]
@@ -338,7 +335,7 @@ class _Comparison:
         close, blurred, apart = self._over(points(self._names), real=True)
         if apart is None and self._traits & Trait.BRANCHES and close and self._work.steps > _RESERVE:
             # Points that depend on the written numbers find corners, but are too special to prove anything.
-            _, more_blurred, apart = self._over(points_between(self._names, self._sides), real=True)
+            _, more_blurred, apart = self._over(_points_between(self._names, self._sides), real=True)
             blurred += more_blurred
         if apart is not None:
             return self._where_counted(apart) if self._traits & Trait.COUNTS else _unequal(f"different {apart}")
@@ -353,7 +350,7 @@ class _Comparison:
 
     def _where_counted(self, apart: str) -> IdentityFinding:
         """Expressions that differ at real numbers may be equal at natural ones, the intended ones: n! sin(pi n) = 0."""
-        close, _, apart_there = self._over(map(self._named, WHOLE_POINTS), real=True)
+        close, _, apart_there = self._over(map(self._named, _WHOLE_POINTS), real=True)
         if apart_there is None and len(close) >= _MIN_WHOLE_POINTS:
             return _unknown("equal at natural numbers only", agrees=True)
         return _unequal(f"different {apart_there or apart}")
@@ -361,7 +358,7 @@ class _Comparison:
     def _nowhere_real(self) -> IdentityFinding:
         """(-1)^n is real at integers, e^(i x) almost never."""
         self._traits |= Trait.COUNTS
-        close, blurred, apart = self._over(map(self._named, WHOLE_POINTS), real=True)
+        close, blurred, apart = self._over(map(self._named, _WHOLE_POINTS), real=True)
         if apart is not None:
             return _unequal(f"different {apart}")
         if len(close) >= _MIN_WHOLE_POINTS:
@@ -376,7 +373,7 @@ class _Comparison:
     def _at_naturals(self) -> IdentityFinding | None:
         """(-1)^(2n) is 1 at integers, which may be its intended domain; None if they differ there."""
         equal = 0
-        for point in WHOLE_POINTS:
+        for point in _WHOLE_POINTS:
             values: dict[str, Node] = {name: Number(Fraction(value)) for name, value in zip(self._names, point)}
             left, right = (rational(replaced(side, values)) for side in self._sides)
             if None not in (left, right):
@@ -389,7 +386,7 @@ class _Comparison:
         """The conjugate of z is z at real points: such functions must agree at complex points as well."""
         if finding.identity is not ExpressionRelation.EQUAL or not self._traits & Trait.CONJUGATES:
             return finding
-        if self._in_few_bits(complex_point(self._names), real=False) is _At.CLOSE:
+        if self._in_few_bits(_complex_point(self._names), real=False) is _At.CLOSE:
             return finding
         return _unknown("equal for real symbols only", agrees=True)
 

@@ -40,11 +40,8 @@ __all__ = [
     "TooLarge",
     "Unreadable",
     "divided",
-    "italic_letters",
-    "marked_lines",
     "restored",
     "tokenize",
-    "upright_letters",
     "written_out",
 ]
 
@@ -89,7 +86,7 @@ _GOES_ON = re.compile(r"[-+]\s")
 _BULLET = re.compile(r"(?:\A|\n)[ \t]*+[-*\u2022]\s")
 
 
-def marked_lines(text: str) -> str:
+def _marked_lines(text: str) -> str:
     """A text with a token for each place where a line or a formula ends and another one follows."""
     if "\n" in text or "quad" in text or "\\hspace" in text or text.count("$") > 2 or "\\)" in text or "\\]" in text:
         if "\n" in text and _BULLET.match(text):  # a list, with a dash for a bullet too
@@ -294,7 +291,7 @@ def tokenize(text: str) -> TokenColumns:
         text = _EMPTY_GROUP.sub("", text)
     if ("\\" in text or "~" in text) and text.count("=") > 1:
         text = _WIDE.sub(",", text)
-    text = marked_lines(text.strip())
+    text = _marked_lines(text.strip())
     found = _TOKEN.findall(_INDEXED.sub(_with_index, text))
     if len(found) > MAX_TOKENS:
         raise TooLarge(f"more than {MAX_TOKENS:,} tokens")
@@ -486,7 +483,7 @@ class _Lexer:
             self._tokens.words = True  # "max at x = 1"; elsewhere a product: sin at
             self._put("word", run)
             return
-        for kind, value in upright_letters(run) if upright else italic_letters(run):
+        for kind, value in _upright_letters(run) if upright else _italic_letters(run):
             if kind == "word":
                 self._tokens.words = True
             self._put(kind, value)
@@ -599,7 +596,7 @@ _ARGUMENTS = frozenset("xyz")
 
 
 @functools.lru_cache(maxsize=4096)
-def upright_letters(run: str) -> tuple[tuple[str, str], ...]:
+def _upright_letters(run: str) -> tuple[tuple[str, str], ...]:
     """The meaning of letters in upright type."""
     if len(run) == 1:
         return (("upright", run),)
@@ -614,7 +611,7 @@ def upright_letters(run: str) -> tuple[tuple[str, str], ...]:
 
 
 @functools.lru_cache(maxsize=4096)
-def italic_letters(run: str) -> tuple[tuple[str, str], ...]:
+def _italic_letters(run: str) -> tuple[tuple[str, str], ...]:
     """The meaning of letters in plain text and in mathematics."""
     if len(run) == 1:
         return (("letter", run),) if run.isascii() else (("word", run),)

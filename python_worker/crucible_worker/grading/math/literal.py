@@ -12,12 +12,7 @@ from collections.abc import Sequence
 
 from crucible_bridge.types import MathPolicy, Verdict
 
-__all__ = [
-    "LITERAL",
-    "MAX_CHARS",
-    "has_value",
-    "literally",
-]
+__all__ = ["LITERAL", "MAX_CHARS", "has_value", "literally"]
 
 
 LITERAL = "literal"

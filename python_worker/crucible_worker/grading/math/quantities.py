@@ -15,17 +15,7 @@ from crucible_worker.grading.math.tokens import (
     powered,
     singular,
 )
-from crucible_worker.grading.math.tree import (
-    Based,
-    Constant,
-    FunctionCall,
-    Node,
-    Number,
-    Power,
-    Product,
-    Quantity,
-    Sum,
-)
+from crucible_worker.grading.math.tree import Based, Constant, FunctionCall, Node, Number, Power, Product, Quantity, Sum
 
 __all__ = [
     "MAX_DIGITS",

@@ -32,7 +32,6 @@ from crucible_worker.grading.numbers import last_numerals
 from crucible_worker.grading.qualification import is_retracted, rejected
 
 __all__ = [
-    "EMPTY_WORDS",
     "MAX_FORMULAS",
     "are_judgements",
     "as_list",
@@ -542,7 +541,7 @@ def _pieces(text: str) -> Sequence[tuple[str | None, str]]:
 # Comparing words, and names written as words.
 
 _BY_WORDS = "text"
-EMPTY_WORDS = frozenset(
+_EMPTY_WORDS = frozenset(
     {
         "no solution",
         "no solutions",
@@ -570,7 +569,7 @@ _SPELLINGS = {
     "limit does not exist": "does not exist",
     "limit doesn't exist": "does not exist",
 }
-_CLAIMS = (*EMPTY_WORDS, *_INFINITE_WORDS, *_SPELLINGS, *_SPELLINGS.values(), "none", "undefined", "impossible")
+_CLAIMS = (*_EMPTY_WORDS, *_INFINITE_WORDS, *_SPELLINGS, *_SPELLINGS.values(), "none", "undefined", "impossible")
 _ARTICLE = re.compile(r"\b(?:the (?=\w)|an? (?=\w\w))")  # in "a x + b" it is a factor
 _HYPHEN = re.compile(r"_|(?<=\w)-(?=[^\W\d])")  # otherwise it is a sign
 _BLANKS = re.compile(r"[\s,]+")
@@ -597,7 +596,7 @@ def is_empty_set(node: Node) -> bool:
     """Whether this is the empty set, in signs or in words."""
     if isinstance(node, Collection):
         return not node.items and node.kind in ("set", "list")
-    return isinstance(node, Text) and node.words in EMPTY_WORDS
+    return isinstance(node, Text) and node.words in _EMPTY_WORDS
 
 
 def is_claim(node: Node) -> bool:

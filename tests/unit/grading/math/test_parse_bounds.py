@@ -6,14 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from crucible_worker.grading.math import expressions, lexer, tokens
-from crucible_worker.grading.math.grammar import (
-    MAX_NODES,
-    MAX_TREE_DEPTH,
-    Unreadable,
-    parse,
-    steps_of,
-    words_of,
-)
+from crucible_worker.grading.math.grammar import MAX_NODES, MAX_TREE_DEPTH, Unreadable, parse, steps_of, words_of
 from crucible_worker.grading.math.lexer import MAX_CHARS
 from crucible_worker.grading.math.tree import Node, Number, children
 from tests.tables import rows

@@ -42,16 +42,7 @@ from crucible_worker.grading.math.tree import (
 )
 from crucible_worker.grading.qualification import with_joints
 
-__all__ = [
-    "apart",
-    "in_english",
-    "in_upright_type",
-    "is_bare_number",
-    "is_measured",
-    "respelled",
-    "with_points",
-    "written_out_units",
-]
+__all__ = ["apart", "in_english", "in_upright_type", "is_bare_number", "is_measured", "respelled", "written_out_units"]
 
 
 # Units, numbers and conjunctions in Chinese, in English words: the text around the formulas of an answer.
@@ -174,7 +165,7 @@ _DIVIDED = frozenset("()[]")
 _NO_DIGIT = re.compile(r"[^0-9]")
 
 
-def with_points(text: str) -> str:
+def _with_points(text: str) -> str:
     """A text with a point before decimals, and without marks between groups."""
     if _DIVIDED.isdisjoint(text) and "\\{" not in text:  # in brackets a comma divides
         text = _NUMERAL.sub(_plain, text)
@@ -475,7 +466,7 @@ def _with_capitals(text: str) -> str:
 
 
 _RULES = (
-    _Rule("regional_numerals", re.compile(r" [0-9]{3}|~[0-9]{3}|\.[0-9]{3}|'[0-9]{3}|,[0-9]{3}"), with_points),
+    _Rule("regional_numerals", re.compile(r" [0-9]{3}|~[0-9]{3}|\.[0-9]{3}|'[0-9]{3}|,[0-9]{3}"), _with_points),
     _Rule("unit_names", re.compile(r"\\(?:text|math|mbox|rm|mu|Omega)|tre"), written_out_units),
     _Rule("log_is_natural", re.compile("log"), _with_natural_log),
     _Rule("vector_notations", re.compile(r"\\(?:bold|bm|hat|mathbf|over|vec|wide)"), _with_arrows),
