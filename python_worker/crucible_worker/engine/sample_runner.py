@@ -332,6 +332,8 @@ class SampleRunner:
         auxiliary_models: Mapping[str, RetryingModel | Unloaded] = {}
         if slot.auxiliary_models:
             auxiliary_models = self._auxiliary_models_of(slot, sample_timeout, transcript)
+        if (caller := self.plan.caller) is not None:
+            caller = GatedCaller(caller, self._gate, sample_timeout.answered, evaluator=slot.label, repeat=place.repeat)
         started = time.perf_counter_ns()
         if isinstance(sample, MalformedSample):
             outcome = _error(sample.problem)
@@ -341,7 +343,7 @@ class SampleRunner:
                 repeat=place.repeat,
                 seed=sample_seed(self._seed, sample.id, place.repeat),
                 auxiliary_models=auxiliary_models,
-                caller=None if self.plan.caller is None else self._caller_of(slot, place, sample_timeout),
+                caller=caller,
                 bound=bound_of_task(self._request.limits, self._seconds_left()) if slot.stops_itself else None,
                 keeps_turns=keeps_turns,
                 progressed=self.progressed,
@@ -387,12 +389,6 @@ class SampleRunner:
             )
             for name, model in slot.auxiliary_models.items()
         }
-
-    def _caller_of(self, slot: EvaluatorSlot, place: SampleKey, sample_timeout: SampleTimeout) -> GatedCaller:
-        """The caller, which stays connected, as a sample sees it."""
-        caller = self.plan.caller
-        assert caller is not None
-        return GatedCaller(caller, self._gate, sample_timeout.answered, evaluator=slot.label, repeat=place.repeat)
 
     def _result(
         self, label: str, place: SampleKey, sample_id: str, outcome: Outcome, duration_ns: int, calls: int

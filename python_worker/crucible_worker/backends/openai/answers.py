@@ -71,8 +71,7 @@ def with_parts_apart(sequence: SampledSequence, message: Mapping[str, Any]) -> S
         message: the message of a chat's choice, or the choice of a completion.
     """
     content = message.get("content")
-    told = (said for key in REASONING_KEYS if (said := message.get(key)) is not None)
-    reasoning = next((text for said in told if (text := _text_of(said).strip())), "")
+    reasoning = next((text for key in REASONING_KEYS if (text := _text_of(message.get(key)).strip())), "")
     refusal = message.get("refusal")
     refused = refusal if isinstance(refusal, str) else ""
     if isinstance(content, list):
@@ -297,26 +296,19 @@ def _number(value: Any) -> int | None:
 class _Usage(NamedTuple):
     """Numbers of tokens that a server reports; None for those that it does not."""
 
-    prompt: int | None = None
-    output: int | None = None
-    cached: int | None = None
-    reasoning: int | None = None
+    prompt: int | None
+    output: int | None
+    cached: int | None
+    reasoning: int | None
 
 
 def _usage(document: dict[str, Any]) -> _Usage:
-    usage = document.get("usage")
-    if not isinstance(usage, dict):
-        return _Usage()
-    read, written = usage.get("prompt_tokens_details"), usage.get("completion_tokens_details")
-    cached = _number(read.get("cached_tokens")) if isinstance(read, dict) else None
+    usage = _object(document.get("usage"))
+    cached = _number(_object(usage.get("prompt_tokens_details")).get("cached_tokens"))
     if cached is None:
         cached = _number(usage.get("prompt_cache_hit_tokens"))  # DeepSeek's
-    return _Usage(
-        prompt=_number(usage.get("prompt_tokens")),
-        output=_number(usage.get("completion_tokens")),
-        cached=cached,
-        reasoning=_number(written.get("reasoning_tokens")) if isinstance(written, dict) else None,
-    )
+    reasoning = _number(_object(usage.get("completion_tokens_details")).get("reasoning_tokens"))
+    return _Usage(_number(usage.get("prompt_tokens")), _number(usage.get("completion_tokens")), cached, reasoning)
 
 
 def _generated(document: dict[str, Any]) -> int | None:
