@@ -460,7 +460,8 @@ class RetryingModel(WrappedModel):
         arguments: tuple[Any, ...],
         options: Mapping[str, Any] | None = None,
     ) -> Any:
-        listener, prompt, asked = self._listener, arguments[0], None
+        listener, asked = self._listener, None
+        prompt: Any = arguments[0]
         if question in _FORWARDS:  # of examples: the first has the prompt
             prompt = prompt[0].model_input if prompt else None
         if listener is not None and prompt is not None:

@@ -512,7 +512,7 @@ def _token_ids(choice: dict[str, Any], server: str) -> tuple[int, ...]:
 def _logprobs(choice: dict[str, Any], server: str) -> tuple[float, ...] | None:
     """Log-probabilities of the generated tokens: numbers, or entries with a number; servers mix up the two forms."""
     told = _field(choice, "logprobs", dict, server) or {}
-    values = _field(told, "token_logprobs", list, server)
+    values: list[Any] | None = _field(told, "token_logprobs", list, server)
     entries = _field(told, "content", list, server)
     if values is None and entries is not None:
         values = [entry.get("logprob") if isinstance(entry, dict) else None for entry in entries]
