@@ -24,7 +24,7 @@ from crucible_worker.backends.builtin import BUILTIN
 from crucible_worker.backends.distributions import Measured
 from crucible_worker.backends.endpoints import BackendSettings
 from crucible_worker.backends.metering import Meter
-from crucible_worker.util.entry_points import EntryPoints, told
+from crucible_worker.util.entry_points import EntryPoints, error_text
 from crucible_worker.util.error_reporter import logged, with_id
 
 __all__ = ["GROUP", "InstalledBackends"]
@@ -112,7 +112,7 @@ class InstalledBackends(Backend[InstalledModel]):
             try:
                 self._made[scheme] = kind.create(self._settings)
             except Exception as error:
-                raise _POINTS.bad(scheme, f"cannot be made from {place!r}: {told(error)}") from error
+                raise _POINTS.bad(scheme, f"cannot be made from {place!r}: {error_text(error)}") from error
         return self._made[scheme]
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from crucible_bridge.errors import clipped
 from crucible_worker.cli.options import EXIT_FAILED, Config, Json, ModelRoot, StateDir, one_of, settings_or_exit
 from crucible_worker.cli.reading import (
     AcrossRules,
@@ -168,7 +169,7 @@ def _goal_of(info: RunInfo, metric: str, given: str | None) -> Goal:
 
     if given is not None:
         if given not in list(Goal):
-            raise InvalidField("goal", f"is {given[:60]!r}, must be higher or lower")
+            raise InvalidField("goal", f"is {clipped(given)}, must be higher or lower")
         return Goal(given)
     declared = {one.metric: one.goal for one in info.best}
     if metric not in declared:
@@ -188,7 +189,7 @@ def _candidates(checkpoints: Sequence[Checkpoint], metric: str, data_set: str | 
     if not found:
         known = sorted({key for one in checkpoints for result in one.results for key in result.metrics})
         listed = ", ".join(known[:20]) + (f" and {len(known) - 20} more" if len(known) > 20 else "")
-        raise InvalidField("metric", f"is {metric[:200]!r}, which no evaluation of the run has; there are: {listed}")
+        raise InvalidField("metric", f"is {clipped(metric)}, which no evaluation of the run has; there are: {listed}")
     names = {one.result.dataset_fingerprint: one.result.dataset for one in found}
     wanted = {
         fingerprint
@@ -197,13 +198,13 @@ def _candidates(checkpoints: Sequence[Checkpoint], metric: str, data_set: str | 
     }
     if len(wanted) != 1:
         listed = "; ".join(f"{name} ({fingerprint[:12]})" for fingerprint, name in names.items())
-        said = "is missing" if data_set is None else f"is {data_set[:60]!r}, which matches {len(wanted)}"
+        said = "is missing" if data_set is None else f"is {clipped(data_set)}, which matches {len(wanted)}"
         raise InvalidField("dataset", f"{said}: the metric was measured on {len(names)} data sets: {listed}")
     chosen = [one for one in found if one.result.dataset_fingerprint in wanted]
     if all(one.result.superseded for one in chosen):
         raise InvalidField(
             "metric",
-            f"is {metric[:200]!r}, which was measured only of checkpoints that were written again since, such as "
+            f"is {clipped(metric)}, which was measured only of checkpoints that were written again since, such as "
             f"{chosen[0].name}, evaluation {chosen[0].result.evaluation_id}: evaluate them as they are now",
         )
     return chosen

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from crucible_bridge.errors import clipped
 from crucible_worker.cli.options import Config, Json, StateDir
 from crucible_worker.cli.reading import (
     AcrossRules,
@@ -101,7 +102,7 @@ def compare(
     if bool(ids) == (run is not None):
         refuse("give either IDs of evaluations or --run, not both" if ids else "give IDs of evaluations, or --run")
     if ids and len(ids) < 2:
-        refuse(f"ID is {ids[0][:60]!r} alone: give two IDs or more")
+        refuse(f"ID is {clipped(ids[0])} alone: give two IDs or more")
     if lowest and rank_by is None:
         refuse("--lowest goes with --rank-by")
 

@@ -26,7 +26,7 @@ from crucible_worker.grading.base import GraderType
 from crucible_worker.grading.custom import declared_grader, guarded
 from crucible_worker.grading.registry import GRADERS
 from crucible_worker.server.parts import CustomFiles
-from crucible_worker.util.entry_points import told
+from crucible_worker.util.entry_points import error_text
 from crucible_worker.util.options import Undeclarable
 
 __all__ = ["CustomFilesReader", "custom_files_of", "in_file"]
@@ -153,7 +153,7 @@ class CustomFilesReader:
                     spec.loader.exec_module(module)
             except (Exception, SystemExit) as error:  # whatever a user's file does
                 del sys.modules[name]
-                raise InvalidField(flag, f"{str(path)!r} cannot be imported: {told(error)}") from error
+                raise InvalidField(flag, f"{str(path)!r} cannot be imported: {error_text(error)}") from error
             self._modules[place] = module
         return self._modules[place]
 

@@ -17,7 +17,7 @@ import typer
 from crucible_bridge.codec.events import events_from_records
 from crucible_bridge.codec.generated import follow_run_request_from_v1, follow_run_request_to_v1
 from crucible_bridge.codec.plans import plan_from_record, plan_to_record
-from crucible_bridge.errors import BridgeError, InvalidField, NotFound
+from crucible_bridge.errors import BridgeError, InvalidField, NotFound, clipped
 from crucible_bridge.events import Event, EventKind
 from crucible_bridge.reasons import Reason
 from crucible_bridge.suites import load_plan
@@ -74,7 +74,7 @@ def request_of(typed: FollowOptions, parts: EvaluatorParts | None) -> FollowRunR
         policy = FollowPolicy(typed.policy)
     except ValueError:
         known = ", ".join(policy.value for policy in FollowPolicy)
-        raise InvalidField("--policy", f"is {typed.policy[:60]!r}, must be one of {known}") from None
+        raise InvalidField("--policy", f"is {clipped(typed.policy)}, must be one of {known}") from None
     request = FollowRunRequest(
         run_id=run_id,
         directory=str(typed.directory),
@@ -130,7 +130,7 @@ def _plan(typed: FollowOptions, run_id: str, parts: EvaluatorParts | None) -> Ev
         try:
             return load_plan(typed.plan, plan_id=plan_id, run_id=run_id)
         except OSError as error:
-            raise InvalidField("--plan", f"is {str(typed.plan)[:200]!r}: {error.strerror}") from error
+            raise InvalidField("--plan", f"is {clipped(str(typed.plan))}: {error.strerror}") from error
         except InvalidField as error:
             raise InvalidField(f"--plan {typed.plan}: {error.field}", error.message) from error
     _, evaluations = evaluations_to_run(evaluated, parts)
@@ -149,7 +149,7 @@ def _planned(request: EvaluateRequest) -> PlannedEvaluation:
 
 def _base_model(text: str) -> ModelRef:
     if ":" not in text:
-        message = f"is {text[:200]!r}: a folder below a model root is local:PATH, a model of the hub hub:OWNER/NAME"
+        message = f"is {clipped(text)}: a folder below a model root is local:PATH, a model of the hub hub:OWNER/NAME"
         raise InvalidField("--base-model", message)
     try:
         return parse_model(text)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Protocol, TextIO
 
 import typer
 
+from crucible_bridge.errors import clipped
 from crucible_worker.cli.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, Json
 from crucible_worker.cli.workspace import Termination
 from crucible_worker.exports.files import whole_file
@@ -482,7 +483,7 @@ def _by_grader(text: str, options: Mapping[str, Any], *, code: bool, processes: 
     if code or text == "code":
         raise InvalidField("--grader", "is for answers; --code grades programs without it")
     if processes is not None:
-        raise InvalidField("--processes", f"are for mathematics and programs, and --grader is {text[:60]!r}")
+        raise InvalidField("--processes", f"are for mathematics and programs, and --grader is {clipped(text)}")
     files = CustomFilesReader()
     name = files.grader(text)
     parts = GradingParts(custom_graders=files.graders)

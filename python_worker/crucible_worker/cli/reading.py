@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, NoReturn, TypeVar
 
 import typer
 
+from crucible_bridge.errors import clipped
 from crucible_worker.cli.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, settings_or_exit
 from crucible_worker.cli.workspace import Termination
 from crucible_worker.config import Settings, SettingsError, read_settings
@@ -397,9 +398,9 @@ def asked_pairs(flag: str, texts: Sequence[str], *, for_instance: str, of: str) 
     for text in texts:
         key, separator, value = text.partition("=")
         if not (separator and key):
-            refuse(f"{flag} is {text[:60]!r}, not KEY=VALUE, for instance {for_instance}")
+            refuse(f"{flag} is {clipped(text)}, not KEY=VALUE, for instance {for_instance}")
         if found.setdefault(key, value) != value:
-            refuse(f"{flag} has two values for {key[:60]!r}; {of} has one")
+            refuse(f"{flag} has two values for {clipped(key)}; {of} has one")
     return found
 
 

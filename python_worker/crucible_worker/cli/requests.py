@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 from crucible_bridge.codec.evaluation import MAX_ID_BYTES
 from crucible_bridge.codec.fields import at_most_bytes, at_most_count, within
-from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound, PermissionDenied
+from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound, PermissionDenied, clipped
 from crucible_bridge.suites import Suite, SuiteMember, load_suite, parse_suite
 from crucible_bridge.types import (
     Dataset,
@@ -200,7 +200,7 @@ def _refuse_unsendable(flag: str, value: Any) -> None:
     elif isinstance(value, float) and math.isnan(value):
         raise InvalidField(flag, "is not a number")
     elif isinstance(value, str) and not _is_utf8(value):
-        raise InvalidField(flag, f"is {value[:60]!r}, which is not UTF-8")
+        raise InvalidField(flag, f"is {clipped(value)}, which is not UTF-8")
 
 
 def _is_utf8(text: str) -> bool:
@@ -287,7 +287,7 @@ def read_prompt(typed: RequestOptions) -> Prompt | None:
     if typed.few_shot is not None:
         count, separator, source = typed.few_shot.partition(":")
         if not (separator and source and count.isascii() and count.isdigit() and len(count) < 6):
-            raise InvalidField("--few-shot", f"is {typed.few_shot[:60]!r}, not COUNT:SOURCE, as 5:jsonl:train.jsonl")
+            raise InvalidField("--few-shot", f"is {clipped(typed.few_shot)}, not COUNT:SOURCE, as 5:jsonl:train.jsonl")
         within(int(count), bounds.FEW_SHOT_COUNT_LEAST, bounds.FEW_SHOT_COUNT_MOST, "--few-shot")
         few_shot = FewShot(source=source, count=int(count), seed=typed.few_shot_seed or 0)
     delimiter = typed.target_delimiter
@@ -304,9 +304,9 @@ def _text_of(given: str | None, flag: str) -> str:
     try:
         return path.read_bytes().decode()
     except OSError as error:
-        raise InvalidField(flag, f"names the file {str(path)[:200]!r}: {error.strerror}") from error
+        raise InvalidField(flag, f"names the file {clipped(str(path))}: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise InvalidField(flag, f"names the file {str(path)[:200]!r}, which is not UTF-8") from error
+        raise InvalidField(flag, f"names the file {clipped(str(path))}, which is not UTF-8") from error
 
 
 def _rendering(specs: tuple[EvaluatorSpec, ...], renderer: str | None) -> tuple[EvaluatorSpec, ...]:
@@ -324,7 +324,7 @@ def _graded(
         return specs
     grading = NO_GRADING_PARTS if parts is None else parts.grading
     if grader not in (known := graders.names(grading)):
-        raise InvalidField("--grader", f"is {grader[:60]!r}, known are: {', '.join(known)}")
+        raise InvalidField("--grader", f"is {clipped(grader)}, known are: {', '.join(known)}")
     having = [spec for spec in specs if "grader" in _properties(spec.kind, parts)]
     if not having:
         there_are = ", ".join(kind for kind in registry.EVALUATORS if "grader" in _properties(kind, parts))
@@ -367,9 +367,9 @@ def _filter(texts: Sequence[str]) -> dict[str, str]:
     for text in texts:
         key, separator, value = text.partition("=")
         if not (separator and key):
-            raise InvalidField("--where", f"is {text[:60]!r}, not KEY=VALUE, for instance level=easy")
+            raise InvalidField("--where", f"is {clipped(text)}, not KEY=VALUE, for instance level=easy")
         if found.setdefault(key, value) != value:
-            raise InvalidField("--where", f"has two values for {key[:60]!r}; a sample has one")
+            raise InvalidField("--where", f"has two values for {clipped(key)}; a sample has one")
     return found
 
 
@@ -450,11 +450,11 @@ def _pairs(flag: str, texts: Sequence[str], form: str, max_bytes: int) -> Mappin
     for text in texts:
         key, separator, value = text.partition("=")
         if not (separator and key):
-            raise InvalidField(flag, f"is {text[:60]!r}, not {form}")
+            raise InvalidField(flag, f"is {clipped(text)}, not {form}")
         for part in (key, value):
             at_most_bytes(part, max_bytes, f"{flag} {key[:60]}")
         if typed.setdefault(key, value) != value:
-            raise InvalidField(flag, f"has two values for {key[:60]!r}; only one can count")
+            raise InvalidField(flag, f"has two values for {clipped(key)}; only one can count")
     return typed
 
 
@@ -469,7 +469,7 @@ def _id(typed: RequestOptions, model: str, member: str = "") -> str:
         return evaluation_id
     if typed.evaluation_id is None:
         return f"{base}-{hashlib.sha256(further.encode()).hexdigest()[:16]}"
-    raise InvalidField("--id", f"makes {evaluation_id[:60]!r}..., ids have at most {MAX_ID_BYTES} bytes")
+    raise InvalidField("--id", f"makes {clipped(evaluation_id)}..., ids have at most {MAX_ID_BYTES} bytes")
 
 
 def _record(typed: RequestOptions, otherwise: Record) -> Record:
@@ -479,7 +479,7 @@ def _record(typed: RequestOptions, otherwise: Record) -> Record:
         return Record(typed.record)
     except ValueError:
         known = ", ".join(record.value for record in Record)
-        raise InvalidField("--record", f"is {typed.record[:60]!r}, must be one of {known}") from None
+        raise InvalidField("--record", f"is {clipped(typed.record)}, must be one of {known}") from None
 
 
 def _suite(named: str) -> Suite:
@@ -488,11 +488,11 @@ def _suite(named: str) -> Suite:
         return parse_suite(suites.text(named))
     if not named.endswith(".toml") and os.sep not in named:
         known = ", ".join(suites.names())
-        raise InvalidField("--suite", f"is {named[:60]!r}, neither a file (.toml) nor one of {known}")
+        raise InvalidField("--suite", f"is {clipped(named)}, neither a file (.toml) nor one of {known}")
     try:
         return load_suite(Path(named))
     except OSError as error:
-        raise InvalidField("--suite", f"is {named[:200]!r}: {error.strerror}") from error
+        raise InvalidField("--suite", f"is {clipped(named)}: {error.strerror}") from error
 
 
 def _refuse_unknown(suite: Suite) -> None:
@@ -525,7 +525,7 @@ def _wanted(suite: Suite, only: Sequence[str]) -> Iterator[tuple[int, SuiteMembe
     names = [member.name for member in suite.members]
     for name in only:
         if name not in names:
-            raise InvalidField("--only", f"is {name[:60]!r}; {suite.name} has {', '.join(names)}")
+            raise InvalidField("--only", f"is {clipped(name)}; {suite.name} has {', '.join(names)}")
     for index, member in enumerate(suite.members):
         if not only or member.name in only:
             yield index, member

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
+from crucible_bridge.errors import clipped
 from crucible_worker.cli.options import Config, Json, StateDir, one_of
 from crucible_worker.cli.reading import (
     Address,
@@ -101,7 +102,7 @@ def samples(
 
     known = {each.value: each for each in Verdict}
     if unknown := [each for each in verdict or () if each not in known]:
-        refuse(f"--verdict is {unknown[0][:60]!r}, must be one of {', '.join(known)}")
+        refuse(f"--verdict is {clipped(unknown[0])}, must be one of {', '.join(known)}")
     verdicts = [known[each] for each in verdict or ()]
     forms = [name for name, given in (("--json", as_json), ("--jsonl", jsonl), ("--csv", as_csv)) if given]
     if len(forms) > 1:

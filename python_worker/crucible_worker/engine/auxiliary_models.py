@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 
-from crucible_bridge.errors import BridgeError, Cancelled, FailedPrecondition, InvalidField
+from crucible_bridge.errors import BridgeError, Cancelled, FailedPrecondition, InvalidField, clipped
 from crucible_bridge.problems import at_field, problem_of
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
@@ -47,8 +47,6 @@ __all__ = [
 
 # Graders and environments that stay with the caller: whether it has them, and how samples ask them.
 
-_MAX_SHOWN = 60  # characters of a wrong name that an error repeats
-
 
 def refuse_without_caller(evaluators: Sequence[tuple[EvaluatorSpec, Evaluator]], caller: Caller | None) -> None:
     """Refuse evaluators that name what the caller does not hold.
@@ -62,7 +60,7 @@ def refuse_without_caller(evaluators: Sequence[tuple[EvaluatorSpec, Evaluator]],
             path = option_path(index, part.option)
             if caller is None:
                 raise FailedPrecondition(
-                    f"is {part.text[:_MAX_SHOWN]!r}, which stays with the caller: request it by "
+                    f"is {clipped(part.text)}, which stays with the caller: request it by "
                     "EvaluationService.EvaluateWithOrchestratorModel, and stay connected",
                     reason=Reason.NEEDS_CALLER,
                     field=path,
@@ -89,7 +87,7 @@ def _refuse_unheld(part: CallerPart, caller: Caller, path: str) -> None:
         listed = ", ".join(f"{CALLER}:{name}" for name in held)
         why = f"and the caller has: {listed}"
     reason = Reason.UNKNOWN_GRADER if part.kind is PartKind.GRADER else Reason.UNKNOWN_ENVIRONMENT
-    raise InvalidField(path, f"is {part.text[:_MAX_SHOWN]!r}, {why}", reason=reason)
+    raise InvalidField(path, f"is {clipped(part.text)}, {why}", reason=reason)
 
 
 def _held(kind: PartKind, caller: Caller) -> Sequence[str]:

@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField, Unavailable
+from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField, Unavailable, clipped
 from crucible_bridge.problems import at_field
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ChatMessage, Conversation, Dataset, Datum, FewShot, Prompt, Sample
@@ -97,7 +97,7 @@ class Prompter:
             text = await self._filled(columns)
         except BadTemplate as error:
             raise InvalidField(
-                _TEMPLATE, f"{error} (sample {sample.id[:200]!r})", reason=Reason.TEMPLATE_FAILED
+                _TEMPLATE, f"{error} (sample {clipped(sample.id)})", reason=Reason.TEMPLATE_FAILED
             ) from error
         if isinstance(sample.input, Conversation):
             *earlier, last = sample.input.messages or (ChatMessage("user", ""),)
@@ -157,7 +157,7 @@ class Prompter:
         if answer:
             return Example(turns, (*turns, *answer))
         if not sample.targets:
-            message = f"has the row {sample.id[:200]!r} without a target: an example needs an answer"
+            message = f"has the row {clipped(sample.id)} without a target: an example needs an answer"
             raise InvalidField(_SOURCE, message, reason=Reason.FEW_SHOT_REFUSED)
         return Example(turns, (*turns, ChatMessage("assistant", sample.targets[0])))
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from crucible_bridge.errors import BackendError, BridgeError, NotFound
+from crucible_bridge.errors import BackendError, BridgeError, NotFound, clipped
 from crucible_bridge.problems import problem_of
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
@@ -242,7 +242,7 @@ def _sample_of(plan: Plan, sample_id: str) -> Sample | MalformedSample:
     for sample in plan.samples:
         if sample.id == sample_id:
             return sample
-    raise NotFound(f"is {sample_id[:200]!r}, not in the data set", reason=Reason.UNKNOWN_SAMPLE, field="sample_id")
+    raise NotFound(f"is {clipped(sample_id)}, not in the data set", reason=Reason.UNKNOWN_SAMPLE, field="sample_id")
 
 
 async def _prompt(

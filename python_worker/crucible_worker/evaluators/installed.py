@@ -23,7 +23,7 @@ from typing import Any
 
 import structlog
 
-from crucible_bridge.errors import BridgeError, FailedPrecondition, InternalError
+from crucible_bridge.errors import BridgeError, FailedPrecondition, InternalError, clipped
 from crucible_bridge.problems import MAX_PROBLEM_BYTES, shorten
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
@@ -58,7 +58,7 @@ from crucible_worker.evaluators.base import (
 )
 from crucible_worker.evaluators.declared import BaseEvaluator, DeclaredKind
 from crucible_worker.grading.base import NO_OPTIONS
-from crucible_worker.util.entry_points import EntryPoints, told
+from crucible_worker.util.entry_points import EntryPoints, error_text
 from crucible_worker.util.error_reporter import ErrorReporter, with_id
 from crucible_worker.util.options import Undeclarable
 
@@ -186,7 +186,7 @@ class GuardedEvaluator:
         try:
             outcome = await self.evaluator.run(sample, context)
         except SystemExit as error:
-            raise self._failed(f"wanted to exit: {told(error)}", error) from error
+            raise self._failed(f"wanted to exit: {error_text(error)}", error) from error
         except asyncio.CancelledError as error:
             task = asyncio.current_task()
             if task is None or task.cancelling():
@@ -207,7 +207,7 @@ class GuardedEvaluator:
         try:
             metrics = self.evaluator.aggregate(results)
         except SystemExit as error:
-            raise self._failed(f"wanted to exit: {told(error)}", error) from error
+            raise self._failed(f"wanted to exit: {error_text(error)}", error) from error
         if not isinstance(metrics, Metrics):
             raise self._failed(f"gave a {type(metrics).__name__}, not Metrics")
         found = {*metrics.values, *metrics.undefined}
@@ -216,7 +216,7 @@ class GuardedEvaluator:
         for key in sorted(found, key=str):
             if not isinstance(key, str) or re.fullmatch(announced, key) is None:
                 raise self._failed(
-                    f"gave the key {str(key)[:60]!r}, which its keys do not declare: they are {', '.join(self.keys)}"
+                    f"gave the key {clipped(str(key))}, which its keys do not declare: they are {', '.join(self.keys)}"
                 )
         left_out = {key: "the evaluator gave none" for key in self.keys if "<" not in key and key not in found}
         undefined = {key: shorten(str(reason), MAX_PROBLEM_BYTES) for key, reason in metrics.undefined.items()}
@@ -224,7 +224,7 @@ class GuardedEvaluator:
 
     def _checked(self, outcome: Outcome) -> Outcome:
         if not isinstance(outcome.verdict, Verdict):
-            raise self._failed(f"gave the verdict {str(outcome.verdict)[:60]!r}")
+            raise self._failed(f"gave the verdict {clipped(str(outcome.verdict))}")
         if not (_is_number(outcome.score) if outcome.verdict.scored else outcome.score is None):
             raise self._failed(f"said {outcome.verdict} with score {str(outcome.score)[:60]}")
         texts = (outcome.output, outcome.extracted, outcome.method, outcome.stop_reason)
@@ -276,7 +276,7 @@ class GuardedEvaluator:
         try:
             return given.checked("group")
         except Exception as error:  # its fields may contain anything
-            raise self._failed(f"gave rollouts that are none: {told(error)}", error) from error
+            raise self._failed(f"gave rollouts that are none: {error_text(error)}", error) from error
 
     def _tool_calls(self, outcome: Outcome) -> tuple[ToolCall, ...]:
         calls = tuple(outcome.tool_calls)
@@ -331,7 +331,7 @@ def _refused(name: str, what: str) -> Iterator[None]:
     except BridgeError:
         raise
     except (Exception, SystemExit) as error:  # foreign code may raise anything
-        raise _bad(name, f"{what}: {told(error)}") from error
+        raise _bad(name, f"{what}: {error_text(error)}") from error
 
 
 def _bad(name: str, message: str) -> FailedPrecondition:
@@ -396,7 +396,7 @@ def kind_of(name: str, place: str, found: Any) -> GuardedType:
     except Undeclarable as error:
         raise _POINTS.bad(name, str(error)) from error
     except (Exception, SystemExit) as error:  # foreign code may raise anything
-        raise _POINTS.bad(name, f"does not describe itself: {told(error)}") from error
+        raise _POINTS.bad(name, f"does not describe itself: {error_text(error)}") from error
     if not isinstance(info, EvaluatorInfo) or not callable(create):
         message = f"is a {type(found).__name__} at {place!r}, without an EvaluatorInfo as `info` or a `create`"
         raise _POINTS.bad(name, message)

@@ -17,7 +17,7 @@ import msgspec
 import numpy as np
 from msgspec import Meta
 
-from crucible_bridge.errors import BridgeError, InvalidField
+from crucible_bridge.errors import BridgeError, InvalidField, clipped
 from crucible_bridge.problems import at_field
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
@@ -121,7 +121,7 @@ def parted(messages: Sequence[ChatMessage], path: str) -> tuple[tuple[ChatMessag
         InvalidField: the last message is not the assistant's; the field is `path`.
     """
     if messages[-1].role != _ASSISTANT:
-        raise InvalidField(path, f"ends with a message of {messages[-1].role[:40]!r}, not of the assistant")
+        raise InvalidField(path, f"ends with a message of {clipped(messages[-1].role)}, not of the assistant")
     if not messages[-1].is_text:
         raise InvalidField(path, "ends with images, reasoning or calls of tools: an answer is text alone")
     return tuple(messages[:-1]), messages[-1].content

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from crucible_bridge.errors import BridgeError, InvalidField
+from crucible_bridge.errors import BridgeError, InvalidField, clipped
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluatorInfo, EvaluatorSpec, ModelRef, SamplingParams
 from crucible_worker.evaluators import installed
@@ -86,8 +86,6 @@ EVALUATORS: Mapping[str, DeclaredKind] = MappingProxyType(
     }
 )
 """Built-in evaluators, by kind, in the order of a listing."""
-
-_MAX_SHOWN = 60  # characters of an unknown kind that an error repeats
 
 
 def kinds(parts: EvaluatorParts | None = None) -> Sequence[str]:
@@ -183,7 +181,7 @@ def _type_of(kind: str, field: str, parts: EvaluatorParts | None) -> DeclaredKin
     found = EVALUATORS.get(kind) or own or installed.find(kind)
     if found is None:
         known = ", ".join(kinds(parts))
-        raise InvalidField(field, f"is {kind[:_MAX_SHOWN]!r}, known are: {known}", reason=Reason.UNKNOWN_EVALUATOR)
+        raise InvalidField(field, f"is {clipped(kind)}, known are: {known}", reason=Reason.UNKNOWN_EVALUATOR)
     return found
 
 

@@ -8,7 +8,7 @@ import re
 import string
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 
-from crucible_bridge.errors import InvalidField
+from crucible_bridge.errors import InvalidField, clipped
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types.row_choices import two_readings
 from crucible_worker.grading.base import DirectGrader, Grade, Grader, right, undecided, wrong
@@ -185,7 +185,7 @@ def _flaw(target: str, names: _Names, named: Set[int]) -> str:
     by_text = sorted(named - {names.letters.get(bare, -1)})
     if len(named) == 2 and len(by_text) == 1 and len(bare) == 1:
         return f"target {two_readings(target, names.letters[bare], by_text[0])}"
-    return f"target {target[:60]!r} {'names several choices' if named else 'names no choice'}"
+    return f"target {clipped(target)} {'names several choices' if named else 'names no choice'}"
 
 
 def _named(response: str, texts: Sequence[str], names: _Names, *, ruled_out: bool = False) -> set[int]:

@@ -27,7 +27,7 @@ from crucible_bridge.errors import BridgeError
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Verdict
 from crucible_worker.grading.base import NO_OPTIONS, Grade, Grader, GraderType
-from crucible_worker.util.entry_points import EntryPoints, told
+from crucible_worker.util.entry_points import EntryPoints, error_text
 from crucible_worker.util.error_reporter import ErrorReporter, with_id
 from crucible_worker.util.options import Undeclarable, first_line, schema_of, values_of
 
@@ -166,7 +166,7 @@ def _made(name: str, kind: GraderType, options: Mapping[str, Any]) -> Grader:
     except BridgeError:
         raise
     except Exception as error:
-        raise _POINTS.bad(name, f"cannot be made: {told(error)}") from error
+        raise _POINTS.bad(name, f"cannot be made: {error_text(error)}") from error
     if not callable(getattr(made, "grade", None)):
         raise _POINTS.bad(name, f"makes a {type(made).__name__}, which does not grade")
     return made
@@ -189,7 +189,7 @@ class GuardedGrader:
             grade = await self.grader.grade(response, targets, choices)
         except Exception as error:  # foreign code may raise anything
             error_id = self.failures.logged(_log, "grader_failed", error, grader=self.name)
-            return self._error(with_id(f"failed: {told(error)}", error_id))
+            return self._error(with_id(f"failed: {error_text(error)}", error_id))
         if not isinstance(grade, Grade):
             return self._error(f"gave a {type(grade).__name__}, not a Grade")
         if grade.verdict not in _VERDICTS:

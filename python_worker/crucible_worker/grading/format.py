@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, TypeAlias
 
 from msgspec import UNSET, Meta, UnsetType
 
-from crucible_bridge.errors import InvalidField
+from crucible_bridge.errors import InvalidField, clipped
 from crucible_bridge.types import BoxedForm, JsonSchemaForm, MarksForm
 from crucible_worker.grading.base import DirectGrader, Grade, right, undecided, wrong
 from crucible_worker.grading.extract import has_box
@@ -100,7 +100,7 @@ def _in_order(response: str, marks: Sequence[str]) -> Grade:
         found = response.find(mark, place)
         if found < 0:
             where = f"after mark {number - 1}" if number > 1 else "anywhere"
-            return wrong("", _METHOD, f"mark {number}, {mark[:60]!r}, does not occur {where}")
+            return wrong("", _METHOD, f"mark {number}, {clipped(mark)}, does not occur {where}")
         place = found + len(mark)
     return right("", _METHOD)
 

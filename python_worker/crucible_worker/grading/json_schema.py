@@ -28,7 +28,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, TypeGuard
 
-from crucible_bridge.errors import InvalidField
+from crucible_bridge.errors import InvalidField, clipped
 from crucible_bridge.reasons import Reason
 from crucible_worker.grading.patterns import BadPattern, Pattern, compiled
 
@@ -454,7 +454,7 @@ class _SchemaReader:
             elif isinstance(found, list) and key.isascii() and key.isdigit() and int(key[:9]) < len(found):
                 found = found[int(key[:9])]
             else:
-                raise self._error(path, f"refers to {reference[:_MAX_SHOWN]!r}, which does not exist")
+                raise self._error(path, f"refers to {clipped(reference)}, which does not exist")
         self.references[reference] = found
         return found
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from crucible_bridge.errors import InvalidField
+from crucible_bridge.errors import InvalidField, clipped
 from crucible_bridge.reasons import Reason
 from crucible_worker.grading import custom
 from crucible_worker.grading.base import Grader, GraderType
@@ -152,7 +152,7 @@ def found(name: str, parts: GradingParts, name_field: str) -> GraderType | OwnGr
     grader = GRADERS.get(name) or parts.custom_graders.get(name) or _of_caller(name) or custom.find(name)
     if grader is None:
         known = ", ".join((*names(parts), f"{CALLER}:NAME"))
-        raise InvalidField(name_field, f"is {name[:60]!r}, known are: {known}", reason=Reason.UNKNOWN_GRADER)
+        raise InvalidField(name_field, f"is {clipped(name)}, known are: {known}", reason=Reason.UNKNOWN_GRADER)
     return grader
 
 

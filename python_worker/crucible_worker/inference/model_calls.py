@@ -15,7 +15,14 @@ from typing import Any, TypeVar
 import numpy as np
 
 from crucible_bridge.arrays import floats
-from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition, InvalidField, ResourceExhausted
+from crucible_bridge.errors import (
+    BackendError,
+    BridgeError,
+    FailedPrecondition,
+    InvalidField,
+    ResourceExhausted,
+    clipped,
+)
 from crucible_bridge.problems import at_field
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
@@ -596,7 +603,7 @@ def _check(request: GradeRubricRequest) -> None:
     if isinstance(request.judge, OrchestratorModel):
         raise InvalidField("judge", "is the orchestrator's model, and a judge must be a model of the worker")
     if re.search(RENDERER_PATTERN, request.renderer) is None:
-        raise InvalidField("renderer", f"is {request.renderer[:60]!r}, which is no renderer")
+        raise InvalidField("renderer", f"is {clipped(request.renderer)}, which is no renderer")
     check_renderer(request.renderer)
 
 

@@ -460,8 +460,7 @@ class RetryingModel(WrappedModel):
         arguments: tuple[Any, ...],
         options: Mapping[str, Any] | None = None,
     ) -> Any:
-        listener, asked = self._listener, None
-        prompt: Any = arguments[0]
+        listener, prompt, asked = self._listener, arguments[0], None
         if question in _FORWARDS:  # of examples: the first has the prompt
             prompt = prompt[0].model_input if prompt else None
         if listener is not None and prompt is not None:
@@ -473,7 +472,7 @@ class RetryingModel(WrappedModel):
             self._gate.asking -= 1
         if self._answered is not None:
             self._answered()
-        if listener is not None and asked is not None and question in _GENERATING:
+        if listener is not None and asked is not None and prompt is not None and question in _GENERATING:
             listener.answered(asked, prompt, answer)
         if self._counts:
             _COUNTS[question](self.meter, arguments, answer)

@@ -13,7 +13,7 @@ from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types.spelling import read_spelling
 from crucible_worker.loggers.base import Logger, LoggerSpec
-from crucible_worker.util.entry_points import EntryPoints, told
+from crucible_worker.util.entry_points import EntryPoints, error_text
 from crucible_worker.util.options import Undeclarable, checked_options, schema_of, values_of
 
 __all__ = ["BUILT_IN", "ENDED", "GROUP", "find", "kinds", "make", "read"]
@@ -129,7 +129,7 @@ def make(spec: LoggerSpec) -> Logger:
     except BridgeError:
         raise
     except Exception as error:
-        raise _POINTS.bad(spec.kind, f"cannot be made: {told(error)}") from error
+        raise _POINTS.bad(spec.kind, f"cannot be made: {error_text(error)}") from error
 
 
 def _schema(kind: str, declared: type[Logger]) -> Mapping[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
 
-__all__ = ["EntryPoints", "told"]
+__all__ = ["EntryPoints", "error_text"]
 
 _MAX_SHOWN = 300  # characters of a foreign error that is repeated
 
@@ -52,11 +52,11 @@ class EntryPoints:
         except ModuleNotFoundError as error:
             # If its own module is missing, the distribution is wrong; any other module is a library to install.
             if error.name is None or f"{point.module}.".startswith(f"{error.name}."):
-                raise self.bad(name, f"cannot be loaded from {point.value!r}: {told(error)}") from error
+                raise self.bad(name, f"cannot be loaded from {point.value!r}: {error_text(error)}") from error
             message = f"the {self.what} {name!r} needs {error.name!r}, which is not installed"
             raise FailedPrecondition(message, reason=Reason.EXTRA_NOT_INSTALLED) from error
         except (Exception, SystemExit) as error:  # foreign code may raise anything when it is imported
-            raise self.bad(name, f"cannot be loaded from {point.value!r}: {told(error)}") from error
+            raise self.bad(name, f"cannot be loaded from {point.value!r}: {error_text(error)}") from error
 
     def check_schema(self, name: str, schema: Mapping[str, Any]) -> None:
         """Refuse options whose description is no JSON schema.
@@ -80,7 +80,7 @@ class EntryPoints:
         try:
             json.dumps(schema, allow_nan=False)
         except (TypeError, ValueError) as error:
-            raise self.bad(name, f"has options that are no JSON schema: {told(error)}") from error
+            raise self.bad(name, f"has options that are no JSON schema: {error_text(error)}") from error
         if not isinstance(schema, dict) or schema.get("type") != "object":
             raise self.bad(name, "has options that are not of the type object")
         self.check_schema(name, schema)
@@ -94,6 +94,6 @@ class EntryPoints:
         return FailedPrecondition(f"the {self.what} {name!r} {message}", reason=self.reason)
 
 
-def told(error: BaseException) -> str:
+def error_text(error: BaseException) -> str:
     """The text of a foreign error, truncated."""
     return f"{type(error).__name__}: {error}"[:_MAX_SHOWN]

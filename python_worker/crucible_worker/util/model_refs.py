@@ -8,7 +8,7 @@ from __future__ import annotations
 import dataclasses
 from pathlib import PurePath
 
-from crucible_bridge.errors import InvalidField
+from crucible_bridge.errors import InvalidField, clipped
 from crucible_bridge.types import HubModel, InstalledModel, LocalModel, ModelRef, format_model
 from crucible_bridge.types.spelling import read_spelling, write_spelling
 from crucible_worker.util.gpus import check_devices
@@ -69,7 +69,7 @@ def read_managed_ref(model: InstalledModel, field: str = "model") -> ManagedRef:
     name, options = read_spelling(model.name, field)
     for key in options:
         if key not in _OPTIONS:
-            raise InvalidField(field, f"has the option {key[:60]!r}; there are {', '.join(_OPTIONS)}")
+            raise InvalidField(field, f"has the option {clipped(key)}; there are {', '.join(_OPTIONS)}")
     server, _, path = name.partition("/")
     if not server:
         raise InvalidField(field, "names no server: write managed:SERVER/PATH, such as managed:vllm/PATH")

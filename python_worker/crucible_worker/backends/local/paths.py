@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound, PermissionDenied
+from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound, PermissionDenied, clipped
 from crucible_bridge.reasons import Reason
 from crucible_worker.util.files import LeadsOut, find_below
 
@@ -101,7 +101,7 @@ def _tensors(header: Mapping[str, Mapping[str, list[int]]], start: int, room: in
         begin, end = map(operator.index, tensor["data_offsets"])
         bits = 8 * (end - begin)
         if min(shape, default=0) < 0 or not 0 <= begin <= end <= room or not _fits(math.prod(shape), bits):
-            raise ValueError(f"{name[:60]!r} does not have the bytes of its shape")
+            raise ValueError(f"{clipped(name)} does not have the bytes of its shape")
         found[name] = Tensor(shape, start + begin, start + end)
     return found
 

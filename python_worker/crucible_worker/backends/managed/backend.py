@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from crucible_bridge.errors import InvalidField, NotFound
+from crucible_bridge.errors import InvalidField, NotFound, clipped
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import BackendInfo, InstalledModel
 from crucible_worker.backends.base import Backend
@@ -97,7 +97,7 @@ class ManagedBackend(Backend[InstalledModel]):
         server = self._servers.get(reference.server)
         if server is None:
             raise NotFound(
-                f"names the managed server {reference.server[:60]!r}, which is not known here; there are "
+                f"names the managed server {clipped(reference.server)}, which is not known here; there are "
                 f"{', '.join(sorted(self._servers))}: add a table managed_servers.{reference.server[:60]} to the file "
                 "of --config",
                 reason=Reason.UNKNOWN_SERVER,

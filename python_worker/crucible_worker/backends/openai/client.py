@@ -24,7 +24,7 @@ import aiohttp
 import yarl
 from aiohttp.abc import AbstractResolver, AbstractStreamWriter, ResolveResult
 
-from crucible_bridge.errors import BridgeError
+from crucible_bridge.errors import BridgeError, clipped
 from crucible_worker.backends.openai import failures
 from crucible_worker.backends.openai.failures import FailedRequest, Silence
 from crucible_worker.backends.openai.servers import OpenAIServer
@@ -289,7 +289,7 @@ class Client:
         """
         coding = _coding(response)
         if coding and coding not in _CODINGS:
-            raise self._refused(response, f"is compressed by {coding[:40]!r}, which was not requested")
+            raise self._refused(response, f"is compressed by {clipped(coding)}, which was not requested")
         parts: list[bytes] = []
         size = 0
         while part := await response.content.readany():

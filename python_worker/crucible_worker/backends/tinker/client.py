@@ -27,7 +27,7 @@ from tinker.lib.retry_handler import RetryConfig
 from tinker.types import RequestErrorCategory
 from tinker.types.topk_logprobs import TopkLogprobs
 
-from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition, InvalidField
+from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition, InvalidField, clipped
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import SamplingParams
 from crucible_worker.backends.distributions import NO_TOKEN, Measured, Wanted, ordered
@@ -398,7 +398,7 @@ class Sampler:
         if logprobs is not None and len(logprobs) != len(tokens):
             raise garbage(self._service, f"{len(logprobs):,} log-probabilities for {len(tokens):,} tokens")
         if sequence.stop_reason not in ("stop", "length"):
-            raise garbage(self._service, f"a sample with the stop reason {str(sequence.stop_reason)[:40]!r}")
+            raise garbage(self._service, f"a sample with the stop reason {clipped(str(sequence.stop_reason))}")
         columns = None
         if top:
             told = sequence.topk_logprobs_np

@@ -12,7 +12,7 @@ from typing import cast
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
 from crucible_worker.evaluators.environments.base import EnvironmentType
-from crucible_worker.util.entry_points import EntryPoints, told
+from crucible_worker.util.entry_points import EntryPoints, error_text
 
 __all__ = ["GROUP", "bad", "load", "names"]
 
@@ -49,7 +49,7 @@ def load(name: str) -> EnvironmentType:
         schema, group = getattr(found, "options_schema", None), getattr(found, "group", None)
         described = isinstance(getattr(found, "description", None), str)
     except (Exception, SystemExit) as error:  # foreign code may raise anything
-        raise _POINTS.bad(name, f"does not describe itself: {told(error)}") from error
+        raise _POINTS.bad(name, f"does not describe itself: {error_text(error)}") from error
     if not described or not isinstance(schema, dict) or not callable(group):
         message = f"is a {type(found).__name__} at {place!r}, without a description, an options_schema or a `group`"
         raise _POINTS.bad(name, message)

@@ -21,7 +21,7 @@ from crucible_worker.evaluators.answering import Answer, Answering
 from crucible_worker.evaluators.environments.base import Action, Env, Nothing, Rollout, Turn
 from crucible_worker.evaluators.environments.threaded_loop import ForeignFailure
 from crucible_worker.metrics.trajectory import BUILT_IN_KEYS
-from crucible_worker.util.entry_points import told
+from crucible_worker.util.entry_points import error_text
 
 __all__ = [
     "CONTEXT_OVERFLOW",
@@ -371,7 +371,7 @@ def _observed(observation: Any) -> SentObservation:
         # A copy: the next step may write to the array.
         return ModelInput.of(tokens.copy() if isinstance(tokens, np.ndarray) else tokens)
     except (TypeError, ValueError, InvalidField) as error:
-        message = f"observed a {type(observation).__name__}, which is neither text nor tokens: {told(error)}"
+        message = f"observed a {type(observation).__name__}, which is neither text nor tokens: {error_text(error)}"
         raise ForeignFailure(Reason.BAD_ENVIRONMENT, message) from error
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from crucible_bridge.errors import InvalidField
+from crucible_bridge.errors import InvalidField, clipped
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluatorSpec
 from crucible_worker.evaluators.answering import REMOVE_THINKING, Thinking
@@ -199,7 +199,7 @@ class EnvironmentOptions(Graded, kind=KIND, keys=KEYS):
         schema = self.environments.find(self.environment)
         if schema is None:
             known = ", ".join([PROBLEMS, *entry_points.names(), f"{CALLER}:NAME"])
-            message = f"is {self.environment[:60]!r}, known are: {known}"
+            message = f"is {clipped(self.environment)}, known are: {known}"
             raise InvalidField('options["environment"]', message, reason=Reason.UNKNOWN_ENVIRONMENT)
         return schema
 
@@ -214,7 +214,7 @@ class EnvironmentOptions(Graded, kind=KIND, keys=KEYS):
     def _refuse_options_of_problems(self) -> None:
         for name, rule in schema_of(type(self))["properties"].items():
             if name in _OF_PROBLEMS and getattr(self, name) != rule["default"]:
-                message = f"is only for {PROBLEMS}: the environment {self.environment[:60]!r} rewards by itself"
+                message = f"is only for {PROBLEMS}: the environment {clipped(self.environment)} rewards by itself"
                 raise InvalidField(f'options["{name}"]', message)
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from typing import Any
 
 from crucible_bridge.errors import BridgeError
-from crucible_worker.util.entry_points import told
+from crucible_worker.util.entry_points import error_text
 
 __all__ = ["CLEANUP_SECONDS", "SETTLE_SECONDS", "ForeignFailure", "ThreadedLoop", "Warn", "guarded_call"]
 
@@ -160,4 +160,4 @@ async def guarded_call(function: Callable[..., Any], args: tuple[Any, ...], opti
     except GeneratorExit:  # of a loop that is closed
         raise
     except BaseException as error:  # foreign code may raise anything; a panic in Rust, for example, is not an Exception
-        raise ForeignFailure(type(error).__name__, told(error)) from error
+        raise ForeignFailure(type(error).__name__, error_text(error)) from error

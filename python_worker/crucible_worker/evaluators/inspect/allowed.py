@@ -9,7 +9,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound, PermissionDenied
+from crucible_bridge.errors import FailedPrecondition, InvalidField, NotFound, PermissionDenied, clipped
 from crucible_bridge.reasons import Reason
 from crucible_worker.util.files import LeadsOut, find_below
 
@@ -27,7 +27,6 @@ _FILE = re.compile(r"(?P<file>[^@\0\n]+\.py)@(?P<task>[A-Za-z_]\w*)")
 _INSTALLED = re.compile(r"(?P<package>[\w-]+)/(?P<task>[\w-]+(/[\w-]+)*)")
 MAX_NAME_CHARS = 16_384
 """Characters of a task's name; every path is shorter."""
-_MAX_SHOWN = 200  # characters of a name that an error repeats
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,7 +58,7 @@ def parse_task(text: str) -> TaskName:
         return TaskName(place=found["file"], task=found["task"], in_file=True)
     if found := _INSTALLED.fullmatch(text):
         return TaskName(place=found["package"], task=found["task"], in_file=False)
-    raise InvalidField("input", f'is {text[:_MAX_SHOWN]!r}, neither "PACKAGE/TASK" nor "FILE.py@TASK"')
+    raise InvalidField("input", f'is {clipped(text)}, neither "PACKAGE/TASK" nor "FILE.py@TASK"')
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,10 +95,10 @@ def _resolved(roots: Sequence[Path], path: str) -> Path:
     try:
         found = find_below(roots, path, Path.is_file)
     except LeadsOut:
-        message = f"the file {path[:_MAX_SHOWN]!r} leads out of the folders of --inspect-root"
+        message = f"the file {clipped(path)} leads out of the folders of --inspect-root"
         raise PermissionDenied(message, reason=Reason.PATH_OUT_OF_ROOT) from None
     if found is None:
-        message = f"there is no file {path[:_MAX_SHOWN]!r} below a folder of --inspect-root"
+        message = f"there is no file {clipped(path)} below a folder of --inspect-root"
         raise NotFound(message, reason=Reason.TASK_NOT_FOUND)
     return found
 

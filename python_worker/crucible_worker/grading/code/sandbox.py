@@ -21,7 +21,7 @@ from typing import Any, Self
 
 import structlog
 
-from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField, Unavailable
+from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField, Unavailable, clipped
 from crucible_bridge.reasons import Reason
 from crucible_worker.children.process import Channel as Frames
 from crucible_worker.children.process import Process
@@ -593,7 +593,7 @@ class HasImages:
         """
         if name and name not in self._images:
             known = f"there are {', '.join(self._images)}" if self._images else "this worker has none (--code-image)"
-            raise InvalidField(field, f"{name[:64]!r} is not an image of this worker; {known}")
+            raise InvalidField(field, f"{clipped(name)} is not an image of this worker; {known}")
         return self._images.get(name)
 
 

@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-from crucible_bridge.errors import FailedPrecondition
+from crucible_bridge.errors import FailedPrecondition, clipped
 from crucible_bridge.reasons import Reason
 from crucible_worker.backends.local.host.texts import Texts, check_tokenizer, facts_of, marks_of
 from crucible_worker.backends.local.host.weight_checks import check_sizes, refuse_other_weights
@@ -146,14 +146,14 @@ def _check_config(directory: Path, config: Any, defaults: dict[str, Any]) -> Non
     if not isinstance(config, dict):
         raise _refused(directory, "has a configuration that is no object")
     if config.get("peft_type") != "LORA":
-        raise _refused(directory, f"is of type {str(config.get('peft_type'))[:60]!r}, not LORA")
+        raise _refused(directory, f"is of type {clipped(str(config.get('peft_type')))}, not LORA")
     if config.get("init_lora_weights", True) not in _HARMLESS_BEGINNINGS:
         begun = str(config["init_lora_weights"])[:60]
         raise _refused(directory, f"was initialized by {begun!r}, which changes the model's own weights")
     for name in sorted(config.keys() - _TAKEN - _OF_TRAINING):
         # A field that this peft does not know has no effect if it is empty.
         if config[name] != defaults.get(name) and config[name]:
-            raise _refused(directory, f"needs {name[:60]!r}, which is not supported here")
+            raise _refused(directory, f"needs {clipped(name)}, which is not supported here")
     _check_values(directory, config)
 
 
@@ -164,14 +164,14 @@ def _check_values(directory: Path, config: dict[str, Any]) -> None:
         ("lora_alpha", _is_factor, "a number above 0"),
     ):
         if name in config and not sane(config[name]):
-            raise _refused(directory, f"has {name} {str(config[name])[:60]!r}, not {wanted}")
+            raise _refused(directory, f"has {name} {clipped(str(config[name]))}, not {wanted}")
     for name, sane in (("rank_pattern", _is_rank), ("alpha_pattern", _is_factor)):
         pattern = config.get(name) or {}
         if not isinstance(pattern, dict) or not all(map(sane, pattern.values())):
-            raise _refused(directory, f"has an invalid {name}: {str(pattern)[:60]!r}")
+            raise _refused(directory, f"has an invalid {name}: {clipped(str(pattern))}")
     for name in sorted(_FLAGS & config.keys()):
         if not isinstance(config[name], bool):
-            raise _refused(directory, f"has {name} {str(config[name])[:60]!r}, neither true nor false")
+            raise _refused(directory, f"has {name} {clipped(str(config[name]))}, neither true nor false")
 
 
 def _check_ranks(directory: Path, config: dict[str, Any], widest: int) -> None:
@@ -179,7 +179,7 @@ def _check_ranks(directory: Path, config: dict[str, Any], widest: int) -> None:
     ranks = {"r": config.get("r", 1), **(config.get("rank_pattern") or {})}
     for name, rank in ranks.items():
         if rank > widest:
-            path = name if name == "r" else f"rank_pattern[{name[:60]!r}]"
+            path = name if name == "r" else f"rank_pattern[{clipped(name)}]"
             raise _refused(directory, f"has {path} {rank:,}; its widest tensor has {widest:,}")
 
 

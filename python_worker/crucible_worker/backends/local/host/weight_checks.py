@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from crucible_bridge.errors import FailedPrecondition
+from crucible_bridge.errors import FailedPrecondition, clipped
 from crucible_bridge.reasons import Reason
 from crucible_worker.backends.local.paths import INDEX, model_files, read_header, weight_map
 
@@ -132,7 +132,7 @@ def _check_places(directory: Path, found: Mapping[Path, _Shapes]) -> None:
     for name, file in places.items():
         if name not in found[directory / file]:
             raise FailedPrecondition(
-                f"{INDEX} of {directory.name!r} says that {name[:60]!r} is in {file!r}, which does not have it: "
+                f"{INDEX} of {directory.name!r} says that {clipped(name)} is in {file!r}, which does not have it: "
                 "remove what is left of another checkpoint",
                 reason=Reason.MODEL_REFUSED,
             )
@@ -141,7 +141,7 @@ def _check_places(directory: Path, found: Mapping[Path, _Shapes]) -> None:
         for name in found[directory / file]:
             if name in seen:
                 raise FailedPrecondition(
-                    f"{directory.name!r} has {name[:60]!r} twice, in {seen[name]!r} and in {file!r}: "
+                    f"{directory.name!r} has {clipped(name)} twice, in {seen[name]!r} and in {file!r}: "
                     "remove what is left of another checkpoint",
                     reason=Reason.MODEL_REFUSED,
                 )

@@ -28,7 +28,7 @@ from crucible_worker.evaluators.environments.base import EnvironmentType, GroupB
 from crucible_worker.evaluators.environments.episode import SentObservation
 from crucible_worker.evaluators.environments.records import outcome_of
 from crucible_worker.evaluators.environments.threaded_loop import ForeignFailure, ThreadedLoop
-from crucible_worker.util.entry_points import told
+from crucible_worker.util.entry_points import error_text
 
 __all__ = ["describe", "keep", "play", "play_by_name"]
 
@@ -148,7 +148,7 @@ async def _played(order: dict[str, Any], make: Any, own: ThreadedLoop, asking: _
     except BridgeError as error:
         return wire.pack({"op": "failed", "error": error_to_map(error)})
     except Exception as error:  # our bug; the worker reports it
-        return wire.pack({"op": "bug", "message": told(error)})
+        return wire.pack({"op": "bug", "message": error_text(error)})
 
 
 async def _cleaned_up(made: Sequence[Any]) -> None:
@@ -175,7 +175,7 @@ class _ModelProxy:
         except (TypeError, ValueError, OverflowError, AttributeError) as error:
             kind = type(observation).__name__
             raise ForeignFailure(
-                Reason.BAD_ENVIRONMENT, f"observed a {kind} that cannot be sent to a model: {told(error)}"
+                Reason.BAD_ENVIRONMENT, f"observed a {kind} that cannot be sent to a model: {error_text(error)}"
             ) from error
 
     def tell(self, course: group.GroupState) -> None:
