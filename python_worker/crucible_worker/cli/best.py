@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crucible_bridge.errors import clipped
 from crucible_worker.cli.options import EXIT_FAILED, Config, Json, ModelRoot, StateDir, one_of, settings_or_exit
 from crucible_worker.cli.reading import (
     AcrossRules,
@@ -164,7 +163,7 @@ def best(
 
 
 def _goal_of(info: RunInfo, metric: str, given: str | None) -> Goal:
-    from crucible_bridge.errors import InvalidField
+    from crucible_bridge.errors import InvalidField, clipped
     from crucible_bridge.types import Goal
 
     if given is not None:
@@ -178,7 +177,7 @@ def _goal_of(info: RunInfo, metric: str, given: str | None) -> Goal:
 
 
 def _candidates(checkpoints: Sequence[Checkpoint], metric: str, data_set: str | None) -> Sequence[_Candidate]:
-    from crucible_bridge.errors import InvalidField
+    from crucible_bridge.errors import InvalidField, clipped
 
     found = [
         _Candidate(checkpoint=checkpoint, result=result, value=result.metrics[metric], scored=result.scored.get(metric))

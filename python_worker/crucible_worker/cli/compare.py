@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crucible_bridge.errors import clipped
 from crucible_worker.cli.options import Config, Json, StateDir
 from crucible_worker.cli.reading import (
     AcrossRules,
@@ -102,6 +101,8 @@ def compare(
     if bool(ids) == (run is not None):
         refuse("give either IDs of evaluations or --run, not both" if ids else "give IDs of evaluations, or --run")
     if ids and len(ids) < 2:
+        from crucible_bridge.errors import clipped
+
         refuse(f"ID is {clipped(ids[0])} alone: give two IDs or more")
     if lowest and rank_by is None:
         refuse("--lowest goes with --rank-by")

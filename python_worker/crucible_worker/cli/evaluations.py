@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crucible_bridge.errors import clipped
 from crucible_worker.cli.options import EXIT_FAILED, Config, DataRoot, Json, ModelRoot, OpenAIServer, StateDir, one_of
 from crucible_worker.cli.reading import (
     Address,
@@ -107,6 +106,8 @@ def list_evaluations(
 
     known = {each.value: each for each in EvaluationState}
     if unknown := [each for each in state or () if each not in known]:
+        from crucible_bridge.errors import clipped
+
         refuse(f"--state is {clipped(unknown[0])}, must be one of {', '.join(known)}")
     states = tuple(known[each] for each in state or ())
     labels = asked_pairs("--label", label or (), for_instance="branch=main", of="an evaluation")

@@ -11,7 +11,6 @@ from typing import IO, TYPE_CHECKING, Annotated, Protocol
 
 import typer
 
-from crucible_bridge.errors import clipped
 from crucible_worker.cli.options import EXIT_USAGE, Config, StateDir, settings_or_exit
 from crucible_worker.cli.reading import (
     Address,
@@ -80,6 +79,8 @@ def export(
     Example: crucible-worker export nightly-320 --format inspect --output nightly-320.eval --state-dir ./journal
     """
     if export_format not in FORMATS:
+        from crucible_bridge.errors import clipped
+
         refuse(f"--format is {clipped(export_format)}, must be one of {', '.join(FORMATS)}")
     if organization is not None and export_format != "every-eval-ever":
         refuse("--organization goes with --format every-eval-ever")

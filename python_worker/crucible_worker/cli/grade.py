@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Protocol, TextIO
 
 import typer
 
-from crucible_bridge.errors import clipped
 from crucible_worker.cli.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, Json
 from crucible_worker.cli.workspace import Termination
 from crucible_worker.exports.files import whole_file
@@ -473,7 +472,7 @@ def batches_of(
 
 
 def _by_grader(text: str, options: Mapping[str, Any], *, code: bool, processes: int | None) -> GraderBatches:
-    from crucible_bridge.errors import FailedPrecondition, InvalidField
+    from crucible_bridge.errors import FailedPrecondition, InvalidField, clipped
     from crucible_worker.cli.custom_files import CustomFilesReader
     from crucible_worker.grading import registry
     from crucible_worker.grading.base import AsksJudge

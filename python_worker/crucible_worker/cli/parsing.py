@@ -26,7 +26,6 @@ from typing import Any, NoReturn
 import typer
 from typer.core import TyperCommand
 
-from crucible_bridge.errors import clipped
 from crucible_worker.cli.options import EXIT_USAGE, RequestOptions, flags
 from crucible_worker.config import SettingsError, evaluate_table, set_in
 
@@ -186,6 +185,8 @@ def _text(value: Any, place: str, base: Path) -> str:
 
 def _path(value: Any, place: str, base: Path) -> str:
     if "\0" in _text(value, place, base):
+        from crucible_bridge.errors import clipped
+
         _refuse(f"{place} is {clipped(value)}, which is no path: it has a NUL character")
     return str(base / Path(_text(value, place, base)).expanduser())
 

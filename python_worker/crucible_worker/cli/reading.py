@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, NoReturn, TypeVar
 
 import typer
 
-from crucible_bridge.errors import clipped
 from crucible_worker.cli.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, settings_or_exit
 from crucible_worker.cli.workspace import Termination
 from crucible_worker.config import Settings, SettingsError, read_settings
@@ -394,6 +393,8 @@ def asked_pairs(flag: str, texts: Sequence[str], *, for_instance: str, of: str) 
     Raises:
         Exit: a text is no pair, or a key has two values, of which at most one can fit.
     """
+    from crucible_bridge.errors import clipped
+
     found: dict[str, str] = {}
     for text in texts:
         key, separator, value = text.partition("=")

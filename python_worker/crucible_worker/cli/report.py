@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from crucible_bridge.errors import clipped
 from crucible_worker.cli.options import EXIT_USAGE, Config, StateDir
 from crucible_worker.cli.reading import (
     Address,
@@ -111,6 +110,8 @@ def _request_or_exit(
     from crucible_worker.reports.writing import MAX_SAMPLES, ReportRequest
 
     if report_format not in SUFFIXES:
+        from crucible_bridge.errors import clipped
+
         refuse(f"--format is {clipped(report_format)}, must be one of {', '.join(SUFFIXES)}")
     if bool(ids) == (run is not None):
         refuse("give either IDs of evaluations or --run, not both" if ids else "give IDs of evaluations, or --run")

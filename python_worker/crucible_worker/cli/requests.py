@@ -469,7 +469,7 @@ def _id(typed: RequestOptions, model: str, member: str = "") -> str:
         return evaluation_id
     if typed.evaluation_id is None:
         return f"{base}-{hashlib.sha256(further.encode()).hexdigest()[:16]}"
-    raise InvalidField("--id", f"makes {clipped(evaluation_id)}..., ids have at most {MAX_ID_BYTES} bytes")
+    raise InvalidField("--id", f"makes {clipped(evaluation_id)}, ids have at most {MAX_ID_BYTES} bytes")
 
 
 def _record(typed: RequestOptions, otherwise: Record) -> Record:

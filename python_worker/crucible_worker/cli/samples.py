@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 
-from crucible_bridge.errors import clipped
 from crucible_worker.cli.options import Config, Json, StateDir, one_of
 from crucible_worker.cli.reading import (
     Address,
@@ -102,6 +101,8 @@ def samples(
 
     known = {each.value: each for each in Verdict}
     if unknown := [each for each in verdict or () if each not in known]:
+        from crucible_bridge.errors import clipped
+
         refuse(f"--verdict is {clipped(unknown[0])}, must be one of {', '.join(known)}")
     verdicts = [known[each] for each in verdict or ()]
     forms = [name for name, given in (("--json", as_json), ("--jsonl", jsonl), ("--csv", as_csv)) if given]

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import re
 
-from crucible_bridge.errors import clipped
-
 __all__ = ["MAX_DEVICES", "check_devices"]
 
 MAX_DEVICES = 64
@@ -28,7 +26,7 @@ def check_devices(devices: tuple[str, ...], where: str) -> None:
     seen: set[str] = set()
     for device in devices:
         if not _DEVICES.fullmatch(device):
-            raise ValueError(f'{where} has {clipped(device)}, not the number or UUID of a GPU, or several as "0+1"')
+            raise ValueError(f'{where} has {device[:60]!r}, not the number or UUID of a GPU, or several as "0+1"')
         for one in device.split("+"):
             if one in seen:
                 raise ValueError(f"{where} has {one!r} twice: one GPU is one replica's")
