@@ -66,7 +66,7 @@ define step
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check test-tests test-others test-elixir test-pages test-tinker test-inspect test-loggers test-postgres test-history test-clusters test-failpoints test-every-eval-ever test-floors test-all test-docs lint lint-all docs vendor pictures generate generate-elixir bench bench-lm-eval torture fuzz serve clean
+.PHONY: help demo test check test-elixir test-pages test-tinker test-inspect test-loggers test-postgres test-history test-clusters test-failpoints test-every-eval-ever test-floors test-all test-docs lint lint-all docs vendor pictures generate generate-elixir bench bench-lm-eval torture fuzz serve clean
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 22
@@ -96,19 +96,10 @@ test: lint ## lint, and the core of the tests: after every change, some minutes
 	@echo "All passed. Everything else: make test-all. How to change something: docs/developing.md"
 
 # A worker whose clock is wrong as a whole needs libfaketime (apt install libfaketime); without it two tests are skipped.
-# Side by side: each of them waits for a third of its time. What the others print comes when one of them ends.
 test-all: lint-all ## everything but what its own command is for; names what it skips, and its cure; PROCESSES=N of them at once
-	@$(MAKE) --no-print-directory --jobs=2 test-tests test-others
-	@echo "All passed. Commands with more tests: make help"
-
-test-tests: $(READY)
 	$(BIN)/pytest --quiet --numprocesses=$(PROCESSES) --dist=worksteal --costliest=20
-
-test-others: $(READY)
-	@log=$$(mktemp); failed=0; \
-	for each in test-docs test-pages test-clusters test-postgres; do \
-		$(MAKE) --no-print-directory $$each >$$log 2>&1 || failed=1; cat $$log; \
-	done; rm -f $$log; exit $$failed
+	@$(MAKE) --no-print-directory test-docs test-pages test-clusters test-postgres
+	@echo "All passed. Commands with more tests: make help"
 
 test-docs: $(READY) ## the commands and programs of README and docs, as a reader runs them
 	$(BIN)/pytest -m docs --quiet --numprocesses=$(PROCESSES) --dist=worksteal
