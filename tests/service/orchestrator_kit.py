@@ -175,25 +175,45 @@ class Line:
     def __init__(self, worker: str) -> None:
         self.worker = worker
         self._open: set[asyncio.StreamWriter] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
         self.address = ""
         self.up = True
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if not self.up:
-            writer.transport.abort()
-            return
-        host, _, port = self.worker.rpartition(":")
+        task = asyncio.current_task()
+        assert task is not None
+        writers = {writer}
+        self._tasks.add(task)
+        self._open |= writers
         try:
-            far_reader, far_writer = await asyncio.open_connection(host, int(port))
-        except OSError:  # the worker was killed
-            writer.transport.abort()
-            return
-        self._open |= {writer, far_writer}
-        with contextlib.suppress(ConnectionError):
-            async with asyncio.TaskGroup() as group:
-                group.create_task(_carry(reader, far_writer))
-                group.create_task(_carry(far_reader, writer))
-        self._open -= {writer, far_writer}
+            # Cancelled at the end: Python 3.11 logs a stream's task that says so.
+            with contextlib.suppress(OSError, asyncio.CancelledError):  # the worker may have been killed
+                if self.up:
+                    await self._connected(reader, writer, writers)
+        finally:
+            self._tasks.discard(task)
+            self._open -= writers
+            for each in writers:
+                each.transport.abort()
+
+    async def _connected(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, writers: set[asyncio.StreamWriter]
+    ) -> None:
+        host, _, port = self.worker.rpartition(":")
+        far_reader, far_writer = await asyncio.open_connection(host, int(port))
+        writers.add(far_writer)
+        self._open.add(far_writer)
+        async with asyncio.TaskGroup() as group:
+            group.create_task(_carry(reader, far_writer))
+            group.create_task(_carry(far_reader, writer))
+
+    async def aclose(self) -> None:
+        """End every connection, also one that is only being made."""
+        await asyncio.sleep(0)  # what was accepted begins
+        tasks = tuple(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def cut(self) -> None:
         for writer in self._open:
@@ -215,7 +235,8 @@ async def line_to(worker: str) -> AsyncIterator[Line]:
     async with await asyncio.start_server(line.serve, "127.0.0.1", 0) as server:
         line.address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
         yield line
-        line.cut()
+        server.close()
+        await line.aclose()
 
 
 def ended_with(error: BridgeError, code: Code, reason: str, evaluation_id: str = "e") -> None:
