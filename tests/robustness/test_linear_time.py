@@ -59,7 +59,7 @@ from crucible_worker.grading.registry import create
 from crucible_worker.metrics.trajectory import trajectory_metrics
 from crucible_worker.planning.follow.contents import JsonReader
 from crucible_worker.rendering.answers import Stops, parse_text
-from crucible_worker.util.reasoning import without_thinking
+from crucible_worker.util.reasoning import part_thinking
 from tests.robustness.linear_time import MAX_RATIO, Row, ratios
 
 SCHEMA = JsonSchema.parse('{"uniqueItems": true}', "schema")
@@ -266,8 +266,8 @@ ROWS = {
     "extract: commands in an object": Row(make=lambda n: '{"answer":"' + r"\\" * n + '"}', run=extract, size=20_000),
     "extract: numbers that are ruled out": Row(make=lambda n: "it is not 5; " * n, run=extract, size=2_000),
     "extract: special tokens": Row(make=lambda n: "<|x|>" * n, run=extract, size=8_000),
-    "thinking: tags that do not end": Row(make=lambda n: "<think>" * n, run=without_thinking, size=8_000),
-    "thinking: tags that only end": Row(make=lambda n: "</think>" * n, run=without_thinking, size=8_000),
+    "thinking: tags that do not end": Row(make=lambda n: "<think>" * n, run=part_thinking, size=8_000),
+    "thinking: tags that only end": Row(make=lambda n: "</think>" * n, run=part_thinking, size=8_000),
     "judge: a text of marks": Row(make=lambda n: "<|" * n, run=readable, size=8_000),
     "judge: empty blocks": Row(make=lambda n: "``` \n" * n, run=says_nothing, size=8_000),
     "judge: a verdict behind blanks": Row(make=lambda n: "answer" + " " * n + "!", run=judgement, size=8_000),
@@ -470,10 +470,10 @@ ROWS |= {
         make=lambda n: {"Retry-After": "Thu, " + "1" * n + " Jan 2026 00:00:00 GMT"}, run=retry_after, size=100_000
     ),
     "answer: reasoning that is opened and never closed": Row(
-        make=lambda n: "<think>" * n, run=without_thinking, size=5_000
+        make=lambda n: "<think>" * n, run=part_thinking, size=5_000
     ),
     "answer: reasoning that is closed and never opened": Row(
-        make=lambda n: " </think>" * n, run=without_thinking, size=5_000
+        make=lambda n: " </think>" * n, run=part_thinking, size=5_000
     ),
     "response: calls of tools that do not end": Row(make=lambda n: "<tool_call>" * n, run=_parsed, size=5_000),
     "response: empty calls of tools": Row(make=lambda n: "<tool_call></tool_call>" * n, run=_parsed, size=2_000),

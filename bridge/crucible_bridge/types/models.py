@@ -42,7 +42,6 @@ MODEL_SCHEMES = ("embedded", "local", "hub", "openai", "tinker", "orchestrator")
 """The schemes of the worker's own references; an installed backend has another scheme."""
 
 _SCHEME = re.compile(r"[a-z][a-z0-9_.-]*")
-_MOST_BYTES = {"scheme": bounds.INSTALLED_MODEL_SCHEME_MAX_BYTES, "name": bounds.INSTALLED_MODEL_NAME_MAX_BYTES}
 _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,199}")
 _DEVICE = re.compile(r"cpu|cuda(:[0-9]{1,3})?")
 _TINKER_KINDS = {"model": "model_path", "state": "state_path", "base": "base_model"}

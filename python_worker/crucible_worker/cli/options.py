@@ -3,6 +3,7 @@
 Annotations are not postponed here: descriptions of options are values, and every start would compile them again.
 """
 
+import abc
 import dataclasses
 import functools
 import inspect
@@ -281,7 +282,7 @@ def _default(options: type[CommandOptions], name: str) -> Any:
     return None if default == () else default
 
 
-class RequestOptions(CommandOptions):
+class RequestOptions(CommandOptions, abc.ABC):
     """Options of `evaluate`, `prompt` and `follow` that make requests; None or empty if not given."""
 
     data: Annotated[
@@ -511,9 +512,9 @@ class RequestOptions(CommandOptions):
     """Stands in for an id that is not typed; the worker makes ids if it is empty."""
 
     @property
+    @abc.abstractmethod
     def models(self) -> Sequence[str]:
         """At least one, as typed; the other options apply to each."""
-        raise NotImplementedError
 
     @property
     def kept(self) -> bool:

@@ -1,4 +1,4 @@
-"""The calls open in this worker: counted, bounded for each service by admission, and ended by a drain."""
+"""Methods and their handlers, and the calls that are open: counted, bounded by admission, ended by a drain."""
 
 from __future__ import annotations
 
@@ -32,8 +32,6 @@ __all__ = [
     "Unparsed",
     "admitted",
 ]
-
-# What the layers know about a method before its first call, and the handlers that services registered.
 
 # Handlers that services registered with a server, for other endpoints as well.
 
@@ -69,6 +67,8 @@ class Handlers:
                 return found
         raise LookupError(f"no service has {path}")
 
+
+# What the layers know about a method before its first call.
 
 HEALTH = "grpc.health.v1.Health"
 REFLECTION = "grpc.reflection."
@@ -129,6 +129,8 @@ class Method:
         """Whether it is answered even if the worker is busy or drains: probes, and WorkerService."""
         return self.service in (HEALTH, WORKER)
 
+
+# The calls that are open.
 
 Timer = asyncio.Timeout | Timeout
 """What bounds a call, or a part of it."""

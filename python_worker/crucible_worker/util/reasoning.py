@@ -34,7 +34,6 @@ __all__ = [
     "reasoning_spans",
     "refuse_parted_reasoning",
     "turned",
-    "without_thinking",
 ]
 
 _PAIRS = (
@@ -116,11 +115,6 @@ def refuse_parted_reasoning(message: ChatMessage, path: str) -> None:
             "has reasoning in several parts, or after a text, for which only tinker-cookbook's renderers have a form: "
             "put it into one part at the beginning, or name a renderer such as tinker:NAME",
         )
-
-
-def without_thinking(text: str) -> str:
-    """The output of a model without its reasoning, see `parted`; idempotent."""
-    return parted(text).answer
 
 
 def part_thinking(text: str) -> tuple[str, str]:

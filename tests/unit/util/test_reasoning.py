@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crucible_worker.util.reasoning import opening_of_prompt, part_thinking, parted, without_thinking
+from crucible_worker.util.reasoning import opening_of_prompt, part_thinking, parted
 from tests.tables import rows
 
 PIECES = st.sampled_from(
@@ -68,22 +68,22 @@ PIECES = st.sampled_from(
 )
 def test_what_is_left_is_the_answer(output: str, answer: str) -> None:
     """Reasoning goes, closed or not, and all before a closing tag alone; text before an unclosed one is the answer."""
-    assert without_thinking(output) == answer
+    assert parted(output).answer == answer
 
 
 @given(st.lists(PIECES, max_size=30).map("".join))
 def test_a_second_time_changes_nothing(output: str) -> None:
     """Whatever tags a model writes, none is left by which more would be removed, closing ones least of all."""
-    once = without_thinking(output)
+    once = parted(output).answer
 
-    assert without_thinking(once) == once
+    assert parted(once).answer == once
     assert not re.search("</think(ing)?>", once)
 
 
 @given(st.text(), st.text().filter(lambda text: "<" not in text), st.sampled_from(["think", "thinking"]))
 def test_an_answer_behind_a_closed_thought_is_kept(thought: str, answer: str, tag: str) -> None:
     """Whatever the thought holds, text without tags behind its end is the answer."""
-    assert without_thinking(f"<{tag}>{thought}</{tag}>{answer}") == answer.strip()
+    assert parted(f"<{tag}>{thought}</{tag}>{answer}").answer == answer.strip()
 
 
 HARMONY = "<|channel|>analysis<|message|>12\n+34<|end|><|start|>assistant<|channel|>final<|message|>46\nso"
@@ -141,10 +141,10 @@ def test_a_prompt_may_open_the_reasoning(prompt: str, opening: str) -> None:
 @pytest.mark.long
 def test_a_million_tags_are_one_pass() -> None:
     """Nothing is looked at again for every tag: what a model repeats for ever ends as well."""
-    assert without_thinking("<think>" * 1_000_000 + "46") == ""
-    assert without_thinking("<think></think>" * 500_000 + "46") == "46"
-    assert without_thinking("</think>" * 1_000_000 + "46") == "46"
-    assert without_thinking("46" + "<think>" * 1_000_000) == "46"
+    assert parted("<think>" * 1_000_000 + "46").answer == ""
+    assert parted("<think></think>" * 500_000 + "46").answer == "46"
+    assert parted("</think>" * 1_000_000 + "46").answer == "46"
+    assert parted("46" + "<think>" * 1_000_000).answer == "46"
 
 
 @rows(
@@ -166,4 +166,4 @@ def test_a_million_tags_are_one_pass() -> None:
 )
 def test_what_is_removed_is_the_reasoning(output: str, reasoning: str) -> None:
     """Its parts in paragraphs; what stays in the answer is no part of it."""
-    assert part_thinking(output) == (reasoning, without_thinking(output))
+    assert part_thinking(output) == (reasoning, parted(output).answer)

@@ -52,8 +52,6 @@ __all__ = [
     "tokens_of",
 ]
 
-# A model of a service: its clients and its tokenizer, made when they are first needed, and shared by all callers.
-
 # Checks of requests before they are sent: the library checks nothing, and a service checks late.
 
 MAX_TOKEN = (1 << 31) - 1
@@ -161,6 +159,9 @@ MAX_TARGET_REFUSALS = 3
 
 _TRAINING = frozenset({Capability.FORWARD})
 _SAMPLING = frozenset(Capability) - _TRAINING
+
+
+# A model of a service: its clients and its tokenizer, made when they are first needed, and shared by all callers.
 
 
 class ServedModel(Model):

@@ -93,10 +93,6 @@ __all__ = [
     "tidy",
 ]
 
-# One shape for expressions with several spellings: units and matrices within arithmetic, ratios, plus-minus.
-#
-# Trees that still differ in order have the same key if only parts of sums and products are exchanged.
-
 # Trees that differ only in order: a key that is the same for sums and products with their parts exchanged.
 
 _ANY_ORDER = frozenset({"gcd", "lcm", "min", "max", "conjunction", "disjunction"})
@@ -156,7 +152,7 @@ def _shape(node: Node) -> Hashable:
     return tuple(fields)
 
 
-# One shape for expressions.
+# One shape for expressions with several spellings: units and matrices within arithmetic, ratios, plus-minus.
 
 
 MAX_SIGNS = 4
