@@ -3,9 +3,11 @@
 import asyncio
 import json
 import math
+import os
 import random
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -452,17 +454,55 @@ async def test_an_unknown_server_is_refused_before_anything_starts(tmp_path):
     assert server.requests == []
 
 
+async def evaluated(folder: Path, *options: str, **variables: str) -> tuple[int, str, str]:
+    """The exit code, output and errors of `evaluate` on two samples, with variables of its environment."""
+    (folder / "data.jsonl").write_text('{"input": "a", "target": "A"}\n{"input": "b", "target": "C"}\n')
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "crucible_worker", "evaluate", "--json", "--evaluator=accuracy"),
+        *("--data=jsonl:data.jsonl", f"--state-dir={folder / 'state'}", *options),
+        cwd=folder,
+        env=os.environ | variables,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    output, errors = await process.communicate()
+    assert process.returncode is not None
+    return process.returncode, output.decode(), errors.decode()
+
+
 async def test_the_command_evaluate_takes_a_server(tmp_path):
     """Without a worker: `--openai-server` names the server, `--model` the model there."""
-    (tmp_path / "data.jsonl").write_text('{"input": "a", "target": "A"}\n{"input": "b", "target": "C"}\n')
     async with ScriptedServer().serving() as server:
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "crucible_worker", "evaluate", "--json", "--evaluator=accuracy"),
-            *("--model=openai:s/org/name", f"--openai-server=s={server.url}", "--data=jsonl:data.jsonl"),
-            cwd=tmp_path,
-            stdout=asyncio.subprocess.PIPE,
-        )
-        output, _ = await process.communicate()
-    assert process.returncode == 0
+        code, output, _ = await evaluated(tmp_path, "--model=openai:s/org/name", f"--openai-server=s={server.url}")
+    assert code == 0
     assert json.loads(output)["metrics"]["accuracy"] == 0.5
     assert {request.body["model"] for request in server.asked} == {"org/name"}
+    assert all("authorization" not in request.headers for request in server.requests)
+
+
+async def test_the_command_evaluate_reads_the_variables_of_openai_clients(tmp_path):
+    """OPENAI_BASE_URL is the server `openai`; a key goes there only if an option names its variable."""
+    model, key = "--model=openai:openai/m", {"OPENAI_API_KEY": "canary-0123456789"}
+    async with ScriptedServer().serving() as server:
+        first, *_ = await evaluated(tmp_path, model, "--id=a", OPENAI_BASE_URL=server.url, **key)
+        assert {request.headers.get("authorization") for request in server.requests} == {None}
+        server.requests.clear()
+        option = "--openai-key-env=OPENAI_API_KEY"
+        second, *_ = await evaluated(tmp_path, model, "--id=b", option, OPENAI_BASE_URL=server.url, **key)
+        assert {request.headers.get("authorization") for request in server.requests} == {"Bearer canary-0123456789"}
+    assert (first, second) == (0, 0)
+
+
+async def test_a_missing_and_a_wrong_key_have_errors_of_their_own(tmp_path):
+    """The error says whether a key was sent, where it is from and how another is set, and never repeats it."""
+    options = ("--model=openai:s/m",)
+    async with ScriptedServer(lambda request: refusal(401)).serving() as server:
+        named = f"--openai-server=s={server.url}"
+        none, without, _ = await evaluated(tmp_path, *options, named, "--id=a")
+        wrong, refused_key, _ = await evaluated(
+            tmp_path, *options, named, "--id=b", "--openai-key-env=MINE", MINE="canary-0123456789"
+        )
+    assert none == wrong == 1
+    assert "none was sent: set one by --openai-key-env s=VARIABLE" in without
+    assert "does not accept the key that was sent, of variable MINE" in refused_key
+    assert "canary" not in refused_key

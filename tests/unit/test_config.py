@@ -385,9 +385,9 @@ def test_every_field_can_be_set_by_every_source():
     from crucible_worker.backends.builtin import ENDPOINTS
     from crucible_worker.config import sources
 
-    servers = {kind.setting for kind in ENDPOINTS}
+    servers = {kind.setting for kind in ENDPOINTS} | {kind.key_option for kind in ENDPOINTS if kind.key_option}
     assert set(sources._FIELDS) - servers == set(Settings.__dataclass_fields__) - {"limits", "environment", "endpoints"}
-    assert servers == {"openai_servers", "tinker_services", "managed_servers"}
+    assert servers == {"openai_servers", "openai_key_env", "tinker_services", "managed_servers"}
     assert set(sources._LIMITS) == set(WorkerLimits.__dataclass_fields__)
 
 

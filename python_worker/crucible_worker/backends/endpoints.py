@@ -118,6 +118,11 @@ class Kind(Generic[_T]):
     """Name of the option that gives one as NAME=URL: "openai_server"; empty if only a table does."""
     key_variables: tuple[str, ...] = ()
     """Environment variables with keys that no endpoint has to name."""
+    key_option: str = ""
+    """Name of the option that gives the variable of a key, as VARIABLE or NAME=VARIABLE: "openai_key_env"."""
+    complete: Callable[[tuple[_T, ...], Sequence[str], str, Mapping[str, str]], tuple[_T, ...]] | None = None
+    """Adds what the endpoints leave open: `complete(endpoints, keys, origin, environment)`, with the values of
+    `key_option`, what gave them, and the variables of the service's own clients. A ValueError has no secret."""
 
     def where(self, name: str) -> str:
         """The name of an endpoint, for an error."""

@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from crucible_worker.cli.options import EXIT_FAILED, Config, DataRoot, Json, ModelRoot, OpenAIServer, StateDir, one_of
+from crucible_worker.cli.options import (
+    EXIT_FAILED,
+    Config,
+    DataRoot,
+    Json,
+    ModelRoot,
+    OpenAIKey,
+    OpenAIServer,
+    StateDir,
+    one_of,
+)
 from crucible_worker.cli.reading import (
     Address,
     AddressTokenFile,
@@ -429,6 +439,7 @@ def resume(
     model_root: ModelRoot = None,
     data_root: DataRoot = None,
     openai_server: OpenAIServer = None,
+    openai_key_env: OpenAIKey = None,
     address: Address = None,
     token_file: AddressTokenFile = None,
     tls_ca: AddressTrust = None,
@@ -456,6 +467,7 @@ def resume(
             model_roots=model_root,
             data_roots=data_root,
             openai_servers=openai_server,
+            openai_key_env=openai_key_env,
         )
     raise typer.Exit(code)
 

@@ -115,26 +115,40 @@ OpenAIServer = Annotated[
     typer.Option(
         "--openai-server",
         metavar="NAME=URL",
-        help="OpenAI-compatible server, as in lab=http://127.0.0.1:8000/v1; replicas as NAME=URL,URL. A key needs "
-        "--config. Repeatable.",
+        help="OpenAI-compatible server, as in lab=http://127.0.0.1:8000/v1; replicas as NAME=URL,URL. Repeatable.",
+    ),
+]
+OpenAIKey = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--openai-key-env",
+        metavar="VARIABLE",
+        help="Variable with the key of the server of --openai-server; NAME=VARIABLE for one of several. Repeatable.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON in place of a table.")]
 
 
 def settings_or_exit(
-    config: Path | None, *, of_another: bool = False, of_worker: bool = False, **flags: Any
+    config: Path | None,
+    *,
+    of_another: bool = False,
+    of_worker: bool = False,
+    client_variables: bool = False,
+    **flags: Any,
 ) -> Settings:
     """Settings from flags, environment and file; wrong ones are reported and end the command.
 
     With `of_another` they are those of another worker on this machine; its files may not be readable here. A command
     that is given --state-dir means the journal in it, even if environment or file name a database. Only a worker
-    (`of_worker`) needs both.
+    (`of_worker`) needs both. With `client_variables`, OPENAI_BASE_URL and OPENAI_API_KEY count as for OpenAI's clients.
     """
     given = {name: value for name, value in flags.items() if value not in (None, [])}
-    load = read_settings if of_another else load_settings
     try:
-        settings = load(given, os.environ, config)
+        if of_another:
+            settings = read_settings(given, os.environ, config)
+        else:
+            settings = load_settings(given, os.environ, config, client_variables=client_variables)
         in_folder = "state_dir" in given and "journal" not in given and not of_worker
         return dataclasses.replace(settings, journal=None) if in_folder else settings
     except SettingsError as error:
@@ -577,6 +591,7 @@ class SettingsOptions(CommandOptions):
         typer.Option(metavar="DEVICE", help="Device of models: auto, cpu, cuda or cuda:N. [default: auto]"),
     ] = None
     openai_server: OpenAIServer = None
+    openai_key_env: OpenAIKey = None
     tinker_service: Annotated[
         list[str] | None,
         typer.Option(
@@ -618,7 +633,7 @@ class RunOptions(SettingsOptions, RequestOptions):
             state_dir: folder of the journal.
         """
         given = {name: getattr(self, name) for name in flags(SettingsOptions)}
-        return settings_or_exit(self.config, state_dir=state_dir, **given)
+        return settings_or_exit(self.config, state_dir=state_dir, client_variables=True, **given)
 
 
 class FollowOptions(RunOptions):

@@ -679,7 +679,7 @@ def resume_here(evaluation_id: str | None, *places: Any, as_json: bool, **flags:
     if not asked:
         return EXIT_FAILED if refused else 0
     config, state_dir, *_ = places
-    settings = with_roots(settings_or_exit(config, state_dir=state_dir, **flags))
+    settings = with_roots(settings_or_exit(config, state_dir=state_dir, client_variables=True, **flags))
     outcome = RunSummary(models=[one.model for one in asked], shown=OutputFormat(as_json=as_json), total=len(asked))
     kinds = [spec.label for one in asked for spec in one.request.evaluators]
     try:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 from crucible_worker.backends.builtin import ENDPOINTS
-from crucible_worker.backends.endpoints import read_one_of, read_text
+from crucible_worker.backends.endpoints import EndpointSettings, read_one_of, read_text
 from crucible_worker.config.settings import LogFormat, Setting, Settings, SettingsError, read_plans
 from crucible_worker.grading.code.images import read_images
 from crucible_worker.grading.fanout.address import read_fanout
@@ -111,7 +111,11 @@ _DEVICE = re.compile(r"auto|cpu|cuda(:\d+)?")
 
 
 def load_settings(
-    flags: Mapping[str, Any], environment: Mapping[str, str], config_file: Path | None = None
+    flags: Mapping[str, Any],
+    environment: Mapping[str, str],
+    config_file: Path | None = None,
+    *,
+    client_variables: bool = False,
 ) -> Settings:
     """Read settings; each field comes from the first of these that has it: flags, environment, file.
 
@@ -119,6 +123,7 @@ def load_settings(
         flags: by field or option, None if not given; `limits` is a sequence of "NAME=VALUE".
         environment: such as os.environ; CRUCIBLE_CONFIG names the file if `config_file` does not.
         config_file: TOML, or None.
+        client_variables: whether the variables of a service's own clients, OPENAI_BASE_URL for example, count too.
 
     Returns:
         Validated settings.
@@ -126,7 +131,7 @@ def load_settings(
     Raises:
         SettingsError: a source is unreadable, a name unknown, a value of the wrong kind, or the whole is refused.
     """
-    settings, origins = _read_all(flags, environment, config_file)
+    settings, origins = _read_all(flags, environment, config_file, client_variables=client_variables)
     try:
         return settings.validate()
     except SettingsError as error:
@@ -146,7 +151,11 @@ def read_settings(
 
 
 def _read_all(
-    flags: Mapping[str, Any], environment: Mapping[str, str], config_file: Path | None
+    flags: Mapping[str, Any],
+    environment: Mapping[str, str],
+    config_file: Path | None,
+    *,
+    client_variables: bool = False,
 ) -> tuple[Settings, Mapping[str, str]]:
     """Settings, and by field the flag, the variable or the key of a file that gave it."""
     config_file, named_by = _named_file(environment, config_file)
@@ -170,8 +179,17 @@ def _read_all(
         given.add(name)
         origin = origins[f"limits.{name}"] = f"--limit {name}" if name in _LIMITS else "--limit"
         limits[name] = _read(_LIMITS, name, value, origin)
-    endpoints = tuple(endpoint for kind in ENDPOINTS for endpoint in fields.pop(kind.setting, ()))
-    return Settings(**fields, endpoints=endpoints, limits=WorkerLimits(**limits)), origins
+    endpoints: list[EndpointSettings] = []
+    for kind in ENDPOINTS:
+        configured = fields.pop(kind.setting, ())
+        if kind.complete is not None:
+            keys, origin = fields.pop(kind.key_option, ()), origins.get(kind.key_option, "")
+            try:
+                configured = kind.complete(configured, keys, origin, environment if client_variables else {})
+            except ValueError as error:
+                raise SettingsError(str(error)) from None
+        endpoints += configured
+    return Settings(**fields, endpoints=tuple(endpoints), limits=WorkerLimits(**limits)), origins
 
 
 def _from_environment(environment: Mapping[str, str], origins: dict[str, str]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -334,6 +352,13 @@ def _names(value: Any, base: Path) -> tuple[str, ...]:
     return tuple(read_text(part, base) for part in parts)
 
 
+def _words(value: Any, base: Path) -> tuple[str, ...]:
+    parts = value.split() if isinstance(value, str) else value
+    if not isinstance(parts, list | tuple):
+        raise ValueError("a list of texts")
+    return tuple(read_text(part, base) for part in parts)
+
+
 def _device(value: Any, base: Path) -> str:
     if not isinstance(value, str) or not _DEVICE.fullmatch(value):
         raise ValueError("auto, cpu, cuda or cuda:N")
@@ -379,6 +404,7 @@ _FIELDS: Mapping[str, _Reader] = {
     "code_images": read_images,
     "fanout": read_fanout,
     **{kind.setting: _endpoints(kind.read) for kind in ENDPOINTS},
+    **{kind.key_option: _words for kind in ENDPOINTS if kind.key_option},
     "prices": read_prices,
     "plans": read_plans,
     "log_format": read_one_of(*get_args(LogFormat)),

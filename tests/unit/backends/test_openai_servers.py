@@ -87,6 +87,76 @@ def test_flags_and_variables_name_servers_without_keys():
     ]
 
 
+def of_client(environment: dict[str, str], **flags: list[str]) -> tuple[OpenAIServer, ...]:
+    """The servers of a command that reads the variables of OpenAI's clients."""
+    return load_settings(flags, environment, client_variables=True).endpoints_of(OpenAIServer)
+
+
+def test_an_option_names_the_variable_of_a_key(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, secret: Path):
+    """One server needs no name; of several each has its own, also in place of the key that a file says."""
+    monkeypatch.setenv("MINE", KEY)
+    one = {"openai_servers": [f"a={URL}"]}
+    several = {"openai_servers": [f"a={URL}", "b=https://h/v1"]}
+    assert load_settings(one | {"openai_key_env": ["MINE"]}, {}).endpoints_of(OpenAIServer)[0].key() == KEY
+    a, b = load_settings(several | {"openai_key_env": ["b=MINE"]}, {}).endpoints_of(OpenAIServer)
+    assert (a.key_env, b.key_env) == (None, "MINE")
+    config = tmp_path / "worker.toml"
+    config.write_text(f'[openai_servers.vllm]\nbase_url = "{URL}"\nkey_file = "key"\n')
+    (server,) = load_settings({"openai_key_env": ["MINE"]}, {}, config).endpoints_of(OpenAIServer)
+    assert (server.key_file, server.key_env) == (None, "MINE")
+
+
+@rows(
+    "servers, keys, message",
+    [
+        (
+            [f"a={URL}", f"b={URL}2"],
+            ["MINE"],
+            "--openai-key-env MINE: there are 2 servers, a, b: give it as NAME=VARIABLE",
+        ),
+        ([], ["MINE"], "--openai-key-env MINE: there is no server: give --openai-server too"),
+        ([f"a={URL}"], ["c=MINE"], "there is no server 'c'; add --openai-server c=URL"),
+        ([f"a={URL}"], ["a=MINE", "MINE"], "gives the server 'a' two variables"),
+        ([f"a={URL}"], ["NOT_SET"], "has no key: set the variable NOT_SET"),
+        ([f"a={URL}"], ["sk-canary"], "takes the name of a variable"),
+        ([f"a={URL}"], ["a=sk-canary"], "takes the name of a variable"),
+        (["a=http://far.example/v1"], ["MINE"], "its key would cross the network in the clear"),
+    ],
+)
+def test_a_variable_that_no_server_can_take_is_refused(
+    monkeypatch: pytest.MonkeyPatch, servers: list[str], keys: list[str], message: str
+):
+    """The error names the option and the cure, and repeats nothing that might be a key."""
+    monkeypatch.setenv("MINE", KEY)
+    with pytest.raises(SettingsError) as raised:
+        load_settings({"openai_servers": servers, "openai_key_env": keys}, {})
+    assert message in str(raised.value)
+    assert "canary" not in str(raised.value)
+
+
+def test_commands_read_the_variables_of_openai_clients(monkeypatch: pytest.MonkeyPatch):
+    """OPENAI_BASE_URL is the server `openai` where none is given, and OPENAI_API_KEY is for api.openai.com alone."""
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    official, other = "https://api.openai.com/v1", "https://proxy.example/v1"
+    key = {"OPENAI_API_KEY": KEY}
+    assert of_client(key | {"OPENAI_BASE_URL": official}) == (
+        OpenAIServer(name="openai", base_url=official, key_env="OPENAI_API_KEY"),
+    )
+    assert of_client(key | {"OPENAI_BASE_URL": other}) == (OpenAIServer(name="openai", base_url=other),)
+    given = of_client(key | {"OPENAI_BASE_URL": other}, openai_servers=[f"lab={official}", f"own={URL}"])
+    assert [(server.name, server.key_env) for server in given] == [("lab", "OPENAI_API_KEY"), ("own", None)]
+    (keyed,) = of_client({"OPENAI_BASE_URL": other}, openai_key_env=["OPENAI_API_KEY"])
+    assert keyed.key() == KEY
+    with pytest.raises(SettingsError, match="OPENAI_BASE_URL is no http or https URL"):
+        of_client({"OPENAI_BASE_URL": "api.openai.com/v1"})
+
+
+def test_a_worker_reads_no_variables_of_openai_clients():
+    """What a worker can reach is what its operator configured."""
+    environment = {"OPENAI_BASE_URL": URL, "OPENAI_API_KEY": KEY}
+    assert load_settings({}, environment).endpoints == ()
+
+
 def test_a_server_may_be_several_replicas(tmp_path: Path):
     """A list in the file, or NAME=URL,URL of an option; each replica has the other settings."""
     urls = ("http://127.0.0.1:8000/v1", "http://127.0.0.1:8001/v1")

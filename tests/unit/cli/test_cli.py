@@ -254,7 +254,11 @@ def _values(tmp_path: Path) -> dict[str, tuple[str, object]]:
         "fanout": ("ray://[::1]:10001", "ray://[::1]:10001"),
         "openai_server": (
             "one=http://[::1]:8000/v1",
-            (OpenAIServer(name="one", base_url="http://[::1]:8000/v1"),),
+            (OpenAIServer(name="one", base_url="http://[::1]:8000/v1", key_env="LAB_KEY"),),
+        ),
+        "openai_key_env": (
+            "one=LAB_KEY",
+            (OpenAIServer(name="one", base_url="http://[::1]:8000/v1", key_env="LAB_KEY"),),
         ),
         "tinker_service": ("lab=http://[::1]:8000", (TinkerService(name="lab", base_url="http://[::1]:8000"),)),
         "price": ("openai:*=prompt:2.5,output:10", (ModelPrice(pattern="openai:*", prompt=2.5, output=10.0),)),
@@ -284,6 +288,7 @@ def test_every_option_of_serve_is_a_variable_and_a_key(source: str, tmp_path: Pa
     monkeypatch.setattr("signal.signal", lambda *_: None)
     monkeypatch.delenv("CRUCIBLE_GRADING_PROCESSES")
     monkeypatch.setenv("TINKER_API_KEY", "tml-key")
+    monkeypatch.setenv("LAB_KEY", "lab-key")
     values = _values(tmp_path)
     arguments, environment, config = [], {}, tmp_path / "worker.toml"
     if source == "flags":
@@ -319,7 +324,7 @@ def test_every_option_of_serve_is_a_variable_and_a_key(source: str, tmp_path: Pa
         "price": "prices",
         "plan": "plans",
     }
-    servers = {"openai_server": OpenAIServer, "tinker_service": TinkerService}
+    servers = {"openai_server": OpenAIServer, "openai_key_env": OpenAIServer, "tinker_service": TinkerService}
     assert {
         option: settings.endpoints_of(servers[option])
         if option in servers

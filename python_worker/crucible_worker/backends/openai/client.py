@@ -195,7 +195,13 @@ class Client:
         Raises:
             BridgeError: there is no such answer; see `failures`.
         """
-        asked = FailedRequest(server=self._server.name, model=model, path=path, key=self._key)
+        asked = FailedRequest(
+            server=self._server.name,
+            unauthenticated=self._server.unauthenticated,
+            model=model,
+            path=path,
+            key=self._key,
+        )
         try:
             async with self._request(path, body) as response, self._under_way(response):
                 if not 200 <= response.status < 300:
@@ -219,7 +225,9 @@ class Client:
         Raises:
             BridgeError: there is no answer, or one that is too long.
         """
-        asked = FailedRequest(server=self._server.name, model="", path=path, key=self._key)
+        asked = FailedRequest(
+            server=self._server.name, unauthenticated=self._server.unauthenticated, model="", path=path, key=self._key
+        )
         base = self._base if path == _MODELS else self._base.removesuffix("/v1")
         assert self._session is not None, "reach() comes before look()"
         try:

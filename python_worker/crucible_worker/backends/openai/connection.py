@@ -451,7 +451,10 @@ class ServerConnection:
         else:
             async with self._readers:
                 document = await read_apart(content, tokens, self.server.name)
-        error = of_error_document(FailedRequest(server=self.server.name, model=model, path=path), document)
+        error = of_error_document(
+            FailedRequest(server=self.server.name, unauthenticated=self.server.unauthenticated, model=model, path=path),
+            document,
+        )
         if error is not None:
             raise error
         return document

@@ -178,6 +178,8 @@ class FailedRequest:
     """The path of the request: "/completions"."""
     key: str | None = dataclasses.field(default=None, repr=False)
     """The key, which must not appear in errors."""
+    unauthenticated: str = "does not accept the worker's key"
+    """What status 401 means: whether a key was sent, and how to set one."""
 
 
 class RefusedParameter(BackendError):
@@ -229,7 +231,7 @@ def _of_refusal(
     answered = f"{where} answered {status}{' within an answer of status 200' if within else ''}"
     code = "" if document is None else _of_document(document)[1]
     if status == 401:
-        return final(f"{where} does not accept the worker's key", Reason.BACKEND_UNAUTHENTICATED)
+        return final(f"{where} {asked.unauthenticated}", Reason.BACKEND_UNAUTHENTICATED)
     if status == 403:
         return final(f"{where} does not permit this with the worker's key", Reason.BACKEND_FORBIDDEN)
     if status == 402 or (status == 429 and _QUOTA.search(f"{code} {told}")):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, get_args
 from urllib.parse import SplitResult, urlsplit
@@ -42,6 +42,14 @@ _TEXT: Mapping[str, Renderer] = {"completion": RAW, "chat": CHAT_TEMPLATE}
 
 Program = Literal["auto", "vllm", "sglang", "llama.cpp", "transformers", "openai", "other"]
 AUTO: Program = "auto"
+
+URL_VARIABLE, KEY_VARIABLE = "OPENAI_BASE_URL", "OPENAI_API_KEY"
+"""Variables that commands read, as OpenAI's clients do; a worker that serves does not."""
+DEFAULT = "openai"
+"""Name of the server that `URL_VARIABLE` gives."""
+_OPENAI = "api.openai.com"
+"""The only host that gets the key of `KEY_VARIABLE` without an option that says so."""
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 _BETWEEN_URLS = re.compile(r"\s*,\s*(?=https?://)", re.IGNORECASE)
 """Between two URLs in one text; any other comma belongs to a path."""
@@ -122,6 +130,15 @@ class OpenAIServer(EndpointSettings):
         """The base URL of each replica; one if there are no others."""
         return self.base_urls or (self.base_url,)
 
+    @property
+    def unauthenticated(self) -> str:
+        """What status 401 of it means, for an error."""
+        how = f"--openai-key-env {self.name}=VARIABLE, or key_file or key_env in the file of --config"
+        if self.key_file is None and self.key_env is None:
+            return f"does not answer without a key, and none was sent: set one by {how}"
+        origin = f"file {self.key_file}" if self.key_file is not None else f"variable {self.key_env}"
+        return f"does not accept the key that was sent, of {origin}: put another there, or set it by {how}"
+
     def _checked_urls(self, where: str) -> list[SplitResult]:
         """The base URLs.
 
@@ -189,11 +206,61 @@ def _text(value: Any, base: Path) -> Renderer:
     return _TEXT[value]
 
 
+def _completed(
+    servers: tuple[OpenAIServer, ...], keys: Sequence[str], origin: str, environment: Mapping[str, str]
+) -> tuple[OpenAIServer, ...]:
+    """The servers with the variables of their keys, by `--openai-key-env` and as clients of OpenAI read them.
+
+    Args:
+        servers: as they are configured.
+        keys: each VARIABLE or NAME=VARIABLE.
+        origin: what gave them: "--openai-key-env".
+        environment: in which OPENAI_BASE_URL and OPENAI_API_KEY count; empty for a worker, which reads neither.
+    """
+    if not servers and (url := environment.get(URL_VARIABLE)):
+        try:
+            checked_url(url, URL_VARIABLE)
+            servers = (_server(name=DEFAULT, base_url=url),)
+        except ValueError as error:
+            raise ValueError(f"{error}; {URL_VARIABLE} is read, as no --openai-server is given") from None
+    variables: dict[str, str] = {}
+    for text in keys:
+        name, named, variable = text.partition("=")
+        if not named:
+            name, variable = "", text
+        if not _VARIABLE.fullmatch(variable):
+            # What is no name of a variable may be a key: it is not repeated.
+            raise ValueError(f"{origin} takes the name of a variable, as VARIABLE or NAME=VARIABLE, not a key")
+        if not named:
+            if len(servers) != 1:
+                names = ", ".join(server.name for server in servers)
+                there_are = f"there are {len(servers)} servers, {names}: give" if servers else "there is no server:"
+                cure = "it as NAME=VARIABLE" if servers else "give --openai-server too"
+                raise ValueError(f"{origin} {text}: {there_are} {cure}")
+            name = servers[0].name
+        if all(server.name != name for server in servers):
+            raise ValueError(f"{origin} {text}: there is no server {name!r}; add --openai-server {name}=URL")
+        if name in variables:
+            raise ValueError(f"{origin} gives the server {name!r} two variables; only one can count")
+        variables[name] = variable
+    completed: list[OpenAIServer] = []
+    for server in servers:
+        if server.name in variables:
+            server = dataclasses.replace(server, key_file=None, key_env=variables[server.name])
+        elif server.key_file is None and server.key_env is None and environment.get(KEY_VARIABLE):
+            hosts = {urlsplit(url).hostname for url in server.urls}
+            server = dataclasses.replace(server, key_env=KEY_VARIABLE) if hosts == {_OPENAI} else server
+        completed.append(server)
+    return tuple(completed)
+
+
 KIND = Kind(
     setting="openai_servers",
     noun="OpenAI-compatible server",
     article="an",
     option="openai_server",
+    key_option="openai_key_env",
+    complete=_completed,
     make=_server,
     required="",  # base_url or base_urls, see `check`
     readers={
