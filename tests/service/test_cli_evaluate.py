@@ -135,6 +135,30 @@ def test_the_same_id_with_another_request_is_refused(tmp_path: Path):
     assert json.loads((tmp_path / "told.json").read_text())["error"]["code"] == "ALREADY_EXISTS"
 
 
+def test_an_earlier_result_says_so_and_rerun_evaluates_again(tmp_path: Path):
+    """The first line has the date of the result; --rerun gives the next free id, and the earlier results stay."""
+    asked = ("--data=builtin:arithmetic", "--samples=2", "--evaluator=nll", "--id=x", "--state-dir=state")
+    first = _evaluate(*asked, cwd=tmp_path)
+    shown = _evaluate(*asked, cwd=tmp_path)
+    as_json = _evaluate(*asked, "--json", cwd=tmp_path)
+    again = [_evaluate(*asked, "--rerun", cwd=tmp_path) for _ in range(2)]
+
+    said = re.compile(r"x: result of \d{4}-\d\d-\d\d \d\d:\d\d, nothing was evaluated now; --rerun or another --id")
+    assert said.match(shown.stdout)
+    assert said.search(as_json.stderr)
+    for ran in (first, *again):
+        assert "nothing was evaluated" not in ran.stdout
+    listed = json.loads(_run("list", "--json", "--state-dir=state", cwd=tmp_path).stdout)
+    assert sorted(each["evaluation_id"] for each in listed) == ["x", "x-2", "x-3"]
+
+
+def test_rerun_needs_an_id(tmp_path: Path):
+    """Without one every command evaluates anew."""
+    refused = _evaluate("--data=builtin:arithmetic", "--evaluator=nll", "--rerun", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "--rerun needs --id" in refused.stderr
+
+
 def test_two_commands_share_a_state_directory(tmp_path: Path):
     """Both at once keep their results in one journal."""
     command = [

@@ -60,6 +60,13 @@ class EvaluateOptions(RunOptions):
             "~/.local/state]",
         ),
     ] = None
+    rerun: Annotated[
+        bool,
+        typer.Option(
+            "--rerun", help="Evaluate again what has ended under --id, as ID-2, ID-3 ...; the earlier results stay."
+        ),
+        After("evaluation_id"),
+    ] = False
     no_keep: Annotated[bool, typer.Option("--no-keep", help="Only print the results; keep them in no journal.")] = False
     output: Annotated[
         Path | None,
@@ -115,6 +122,8 @@ def evaluate(typed: EvaluateOptions) -> None:
         refuse("--state-dir and --no-keep exclude each other")
     if output is not None and (why := running.unwritable(output)):
         refuse(f"--output {output} cannot be written: {why}")
+    if typed.rerun and typed.evaluation_id is None:
+        refuse("--rerun needs --id: without an id, each command evaluates anew")
     typed = with_evaluators(typed)
     if typed.evaluation_id is None:
         made_for = typed.suite or typed.data or (typed.task[0] if typed.task else "")
@@ -162,7 +171,7 @@ def _run(settings: Settings, typed: EvaluateOptions, outcome: RunSummary) -> int
             check_allowed(typed.task, settings)
         outcome.total = len(asked)
         outcome.compared = asyncio.run(
-            run(settings, asked, typed.evaluator, outcome.several, custom, quiet=shown.as_json)
+            run(settings, asked, typed.evaluator, outcome.several, custom, quiet=shown.as_json, rerun=typed.rerun)
         )
     except Refused as refused:
         write_error(refused.error, str(refused), shown)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import datetime
 import json
 import os
 import shlex
@@ -24,6 +25,7 @@ from crucible_bridge.events import EventKind
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     CompareRequest,
+    EvaluateRequest,
     Evaluation,
     EvaluationState,
     EvaluatorResult,
@@ -185,6 +187,8 @@ class EvaluationRun:
     """The first unscored sample of each evaluator, with its problem: the journal may be deleted with the command."""
     joint: Joint | None = None
     """How the first prompt and its target meet; None if a template joins them."""
+    earlier: bool = False
+    """Whether it had ended before: this command shows its result, and has not evaluated."""
 
     @property
     def succeeded(self) -> bool:
@@ -225,6 +229,7 @@ async def run(
     custom: CustomFiles | None = None,
     *,
     quiet: bool,
+    rerun: bool = False,
 ) -> Sequence[Compared]:
     """Run evaluations in order, then compare those of several models; a refused one does not affect the others.
 
@@ -235,6 +240,7 @@ async def run(
         ended: receives each evaluation when it has ended, so that these remain if another is interrupted.
         custom: evaluators and graders of files that the command names.
         quiet: write no progress without a terminal.
+        rerun: evaluate again what has ended, under the next free id.
 
     Returns:
         A comparison of the models for each evaluation that several of them have; empty for one model.
@@ -250,6 +256,8 @@ async def run(
             show.phase(asked[0].label, "opening the journal")
             async with opened(settings, custom, termination) as parts:
                 for each in asked:
+                    if rerun:
+                        each = dataclasses.replace(each, request=await _again(parts.evaluations, each.request))
                     found = await _one(parts.evaluations, settings, each, evaluators, show)
                     ended.append(found)
                 return await compared(
@@ -266,6 +274,7 @@ async def _one(
     label = asked.label
     show.phase(label, Phase.READING)
     after: int | None = None
+    earlier = False
     failed = await _failed_before(evaluations, asked.request.evaluation_id)
     while True:
         try:
@@ -281,6 +290,7 @@ async def _one(
         if after is None:
             # Earlier events are not shown again.
             after = evaluation.last_sequence if existed else 0
+            earlier = existed and evaluation.state.terminal
         if failed is not None and evaluation.state.terminal:
             show.say(label, "failed before, for a reason that no further attempt changes: nothing runs")
         if existed and not evaluation.state.terminal:
@@ -301,7 +311,24 @@ async def _one(
         evaluation=evaluation,
         first_unscored=await _first_unscored(evaluations, evaluation),
         joint=await evaluations.joint(evaluation.evaluation_id),
+        earlier=earlier,
     )
+
+
+async def _again(evaluations: Evaluations, request: EvaluateRequest) -> EvaluateRequest:
+    """The request under the first of ID, ID-2, ID-3 ... that has not ended: one that was interrupted is resumed."""
+    number, evaluation_id = 1, request.evaluation_id
+    while await _has_ended(evaluations, evaluation_id):
+        number += 1
+        evaluation_id = f"{request.evaluation_id}-{number}"
+    return dataclasses.replace(request, evaluation_id=evaluation_id)
+
+
+async def _has_ended(evaluations: Evaluations, evaluation_id: str) -> bool:
+    try:
+        return (await evaluations.get(evaluation_id)).state.terminal
+    except NotFound:
+        return False
 
 
 async def _failed_before(evaluations: Evaluations, evaluation_id: str) -> Problem | None:
@@ -440,6 +467,10 @@ class RunSummary:
             self._write_for_people(one=one)
         elif one and isinstance(self.several[0], NotRun):
             typer.echo(f"crucible-worker: {self.several[0].message}", err=True)
+        if self.shown.as_json:
+            for each in self.several:
+                if isinstance(each, EvaluationRun) and each.earlier:
+                    typer.echo(f"crucible-worker: {_earlier(each.evaluation)}", err=True)
         self.shown.write_data(_as_data(self.several[0]) if one else self._as_data())
 
     def exit_code(self) -> int:
@@ -480,6 +511,8 @@ class RunSummary:
 
     def _write_ran(self, ran: EvaluationRun) -> None:
         evaluation = ran.evaluation
+        if ran.earlier:
+            typer.echo(_earlier(evaluation))
         title = ", ".join(filter(None, (ran.name, _title(evaluation))))
         if self.shown.verbose:
             write_table(sys.stdout, title, ("key", "value"), _rows(ran))
@@ -517,6 +550,15 @@ class RunSummary:
             )
             typer.echo(f"crucible-worker: {label} scored none of {result.n:,} samples{why}", err=True)
         return not found
+
+
+def _earlier(evaluation: Evaluation) -> str:
+    """That nothing was evaluated, and how to do that."""
+    ended = datetime.datetime.fromtimestamp(evaluation.ended_unix_ns / 1e9)
+    return (
+        f"{evaluation.evaluation_id}: result of {ended:%Y-%m-%d %H:%M}, nothing was evaluated now; "
+        "--rerun or another --id evaluates again"
+    )
 
 
 def joint_as_text(joint: Joint) -> str:

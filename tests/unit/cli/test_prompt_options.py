@@ -194,5 +194,5 @@ def test_prompt_takes_the_options_of_evaluate():
         {flag for option in commands[name].params for flag in option.opts} for name in ("evaluate", "prompt")
     )
     tasks = {"--task", "--inspect-root", "--inspect-package"}
-    results = {"--no-keep", "--output", "--log-dir", "--log-to", "--verbose", "-v"}
+    results = {"--no-keep", "--output", "--log-dir", "--log-to", "--rerun", "--verbose", "-v"}
     assert of_evaluate - of_prompt == tasks | results
