@@ -144,7 +144,8 @@ def list_evaluations(
     rows = [_row(evaluation, infos, verbose=verbose) for evaluation in found]
     more = ", the newest" if len(found) == limit else ""
     columns = ("id", "run", "step", "state", "model", "result")
-    write_table(sys.stdout, f"evaluations: {len(found):,}{more}", columns, rows, whole="id")
+    paths = () if verbose else ("run", "model")
+    write_table(sys.stdout, f"evaluations: {len(found):,}{more}", columns, rows, whole="id", paths=paths)
 
 
 def show(

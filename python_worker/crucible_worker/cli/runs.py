@@ -124,7 +124,9 @@ def _show_run(run: str, *source: Any, verbose: bool, as_json: bool) -> None:
     ]
     checkpoint = "checkpoint" if info.checkpoints == 1 else "checkpoints"
     title = f"run {info.run_id}: {info.checkpoints:,} {checkpoint}, {_evaluations(info)}; {BEST_MARK} is the best value"
-    write_table(sys.stdout, title, ("step", "checkpoint", "data set", "state", "metrics"), rows, whole="checkpoint")
+    columns = ("step", "checkpoint", "data set", "state", "metrics")
+    paths = () if verbose else ("checkpoint", "data set")
+    write_table(sys.stdout, title, columns, rows, whole="checkpoint" if verbose else "", paths=paths)
 
 
 def _checkpoints(run: RunInfo) -> str:
@@ -151,7 +153,7 @@ def _bests(run: RunInfo) -> str:
 
 
 def _moment(unix_ns: int) -> str:
-    return datetime.datetime.fromtimestamp(unix_ns / 1e9).strftime("%Y-%m-%d\n%H:%M")
+    return datetime.datetime.fromtimestamp(unix_ns / 1e9).strftime("%Y-%m-%d %H:%M")
 
 
 def _model(checkpoint: Checkpoint, verbose: bool) -> str:

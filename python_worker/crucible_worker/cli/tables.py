@@ -13,37 +13,91 @@ from crucible_worker.util.model_refs import format_original_model
 
 __all__ = ["evaluation_as_data", "event_as_data", "one_line", "unscored", "write_table"]
 
-OTHER_COLUMNS = 30
-"""Least width that is left to the other columns, next to one whose cells stay whole."""
+LEAST_PATH = 12
+"""Characters to which a path is shortened at most."""
+COMFORTABLE = 24
+"""Characters to which texts, and then cells that are copied, are wrapped before words are broken."""
 
 
 def write_table(
-    stream: TextIO, title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], *, whole: str = ""
+    stream: TextIO,
+    title: str,
+    columns: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    whole: str = "",
+    paths: Sequence[str] = (),
 ) -> None:
-    """Write a table, in colour if the stream is a terminal.
+    """Write a table, in colour if the stream is a terminal; columns without any content are left out.
+
+    If it is too wide, paths are shortened first, then texts are wrapped between words, then cells of `whole` are
+    broken over lines, and at last everything is.
 
     Args:
         stream: where to.
         title: above the table.
         columns: their names.
         rows: the texts of the cells.
-        whole: a column whose cells are copied by people: none is broken over lines if the width allows it.
+        whole: a column whose cells are copied by people.
+        paths: columns whose cells lose their beginning: "\u2026/run-7/checkpoint-320".
     """
     from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
+    used = [index for index in range(len(columns)) if not rows or any(row[index] for row in rows)]
+    names, cells = [columns[index] for index in used], [[row[index] for index in used] for row in rows]
     console = Console(file=stream)
+    widths = _widths(names, cells, console.width - 3 * len(names) - 1, whole, paths)
     table = Table()
-    for index, column in enumerate(columns):
-        widest = max((len(row[index]) for row in rows), default=0)
-        table.add_column(column, overflow="fold", no_wrap=column == whole and widest <= console.width - OTHER_COLUMNS)
-    for row in rows:
+    for name, width in zip(names, widths, strict=True):
+        table.add_column(name, overflow="fold", width=width)
+    for row in cells:
+        shown = [
+            _shortened(cell, width) if name in paths else cell
+            for name, cell, width in zip(names, row, widths, strict=True)
+        ]
         # As Text, because texts of files and models may look like markup.
-        table.add_row(*(Text(cell) for cell in row))
+        table.add_row(*map(Text, shown))
     # Not the table's own title, which would be wrapped to the table's width.
     console.print(Text(title, style="bold"), soft_wrap=True)
     console.print(table)
+
+
+def _widths(
+    names: Sequence[str], rows: Sequence[Sequence[str]], room: int, whole: str, paths: Sequence[str]
+) -> list[int]:
+    """The width of each column, so that all of them fit."""
+    from rich.cells import cell_len
+
+    columns = [[name, *(row[index] for row in rows)] for index, name in enumerate(names)]
+    widths = [max(cell_len(line) for cell in column for line in cell.split("\n")) for column in columns]
+    copied, shortened = ([index for index, name in enumerate(names) if name in some] for some in ((whole,), paths))
+    texts = [index for index, name in enumerate(names) if name not in (whole, *paths)]
+    words = [max(cell_len(word) for cell in column for word in _words(cell)) for column in columns]
+    _reduce(widths, shortened, [LEAST_PATH] * len(names), room)
+    _reduce(widths, texts, [max(COMFORTABLE, word) for word in words], room)
+    _reduce(widths, copied, [COMFORTABLE] * len(names), room)
+    _reduce(widths, texts, [min(COMFORTABLE, word) for word in words], room)
+    _reduce(widths, range(len(names)), [1] * len(names), room)
+    return widths
+
+
+def _words(cell: str) -> Sequence[str]:
+    """What is not broken over lines: words, and a cell without any letter, as a date."""
+    return cell.split() if any(map(str.isalpha, cell)) else [cell]
+
+
+def _reduce(widths: list[int], some: Sequence[int], least: Sequence[int], room: int) -> None:
+    """Take from the widest of some columns until all columns fit, or none of these has anything to give."""
+    while sum(widths) > room and (giving := [index for index in some if widths[index] > least[index]]):
+        widths[max(giving, key=widths.__getitem__)] -= 1
+
+
+def _shortened(text: str, width: int) -> str:
+    """The end of each line of a text."""
+    lines = text.split("\n")
+    return "\n".join(line if len(line) <= width else f"\u2026{line[len(line) - width + 1 :]}" for line in lines)
 
 
 def unscored(evaluation: Evaluation) -> int:
