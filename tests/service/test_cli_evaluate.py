@@ -332,11 +332,25 @@ def test_an_evaluator_that_scored_nothing_is_a_failure(tmp_path: Path):
     done = _evaluate("--data=jsonl:data.jsonl", "--evaluator=accuracy", "--json", cwd=tmp_path)
 
     assert (done.returncode, done.stderr) == (
-        1,
+        4,
         "crucible-worker: accuracy scored none of 2 samples; the first: there is no target\n",
     )
     told = json.loads(done.stdout)
     assert (told["state"], told["n_unscored"]) == ("completed", 2)
+
+
+def test_an_evaluation_without_a_score_is_shown_as_such(tmp_path: Path):
+    """Wherever its state is shown to people: in the result, in the list, alone, and among the checkpoints of a run."""
+    (tmp_path / "data.jsonl").write_text('{"input": "12+34="}\n')
+    asked = ("--data=jsonl:data.jsonl", "--evaluator=accuracy", "--id=x", "--run-id=r", "--step=3")
+
+    told = _evaluate(*asked, "--state-dir=state", cwd=tmp_path)
+
+    shown = [
+        _run(*words, "--state-dir=state", cwd=tmp_path).stdout for words in (["list"], ["show", "x"], ["runs", "r"])
+    ]
+    for text in (told.stdout, *shown):  # a table may wrap the words
+        assert "completed, nothing" in text
 
 
 def test_a_line_that_is_wrong_is_named(tmp_path: Path):

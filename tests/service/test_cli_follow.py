@@ -270,7 +270,7 @@ def test_follow_takes_the_options_of_evaluate():
         {flag for option in group.commands[name].params for flag in option.opts if flag.startswith("-")}
         for name in ("evaluate", "follow")
     )
-    assert of_evaluate - of_follow == {"--model", "--step", "--no-keep", "--output", "--verbose", "-v"}
+    assert of_evaluate - of_follow == {"--model", "--step", "--rerun", "--no-keep", "--output", "--verbose", "-v"}
 
 
 def test_the_state_is_waited_for(tmp_path: Path):

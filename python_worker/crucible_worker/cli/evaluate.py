@@ -102,9 +102,9 @@ def evaluate(typed: EvaluateOptions) -> None:
     The results stay in a journal, where `crucible-worker show`, `report` and `view` find them, unless --no-keep is
     given.
 
-    Exits with 0 if every evaluator finished, 1 if one failed or scored none of its samples, 2 if the request is refused
-    before anything ran. If an evaluation of a suite fails, the next ones still run. With --json an evaluation that did
-    not run is an object with the key error.
+    Exits with 0 if every evaluator finished, 1 if one failed, 2 if the request is refused before anything ran, 4 if all
+    completed and one scored none of its samples. If an evaluation of a suite fails, the next ones still run. With
+    --json an evaluation that did not run is an object with the key error.
 
     Example: crucible-worker evaluate --model embedded:arithmetic@600 --data builtin:arithmetic --evaluator nll
     --evaluator accuracy --option accuracy.grader=numeric --max-tokens 8

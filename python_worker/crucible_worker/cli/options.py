@@ -82,6 +82,9 @@ EXIT_FAILED = 1
 EXIT_USAGE = 2
 """Exit status: the options are wrong, or the request is refused."""
 
+EXIT_NOTHING_SCORED = 4
+"""Exit status of `evaluate`: all completed, and an evaluator scored none of its samples."""
+
 EXIT_INTERRUPTED = INTERRUPTED
 """Exit status of a command that Ctrl-C ended, as in shells."""
 

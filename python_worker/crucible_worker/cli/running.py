@@ -37,7 +37,7 @@ from crucible_bridge.types import (
     format_model,
 )
 from crucible_worker.analysis.comparison import Comparisons
-from crucible_worker.cli.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, settings_or_exit
+from crucible_worker.cli.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_NOTHING_SCORED, EXIT_USAGE, settings_or_exit
 from crucible_worker.cli.progress import Show, progress
 from crucible_worker.cli.reading import read_or_exit, say_state
 from crucible_worker.cli.refusals import Refused, in_flags, refusing
@@ -51,7 +51,7 @@ from crucible_worker.engine.resuming import refuse_bound
 from crucible_worker.evaluations import Evaluations
 from crucible_worker.evaluators.registry import EvaluatorParts, info_if_known
 from crucible_worker.journal.records import Joint
-from crucible_worker.reports.facts import adjustments_text, another_model, named_with_role
+from crucible_worker.reports.facts import adjustments_text, another_model, named_with_role, state_text
 from crucible_worker.reports.metric_keys import evaluator_sentences, unscored_warnings
 from crucible_worker.server.parts import CustomFiles
 from crucible_worker.telemetry import configure_logging
@@ -474,10 +474,10 @@ class RunSummary:
         self.shown.write_data(_as_data(self.several[0]) if one else self._as_data())
 
     def exit_code(self) -> int:
-        """0 if every evaluator finished and scored; evaluators without a score are named on stderr."""
+        """0 if every evaluator finished and scored, 4 if one finished without a score; these are named on stderr."""
         scored = self._tell_without_scores()
         if all(isinstance(each, EvaluationRun) and each.succeeded for each in self.several):
-            return 0 if scored else EXIT_FAILED
+            return 0 if scored else EXIT_NOTHING_SCORED
         failed = any(isinstance(each, EvaluationRun) or not each.refused for each in self.several)
         return EXIT_FAILED if failed else EXIT_USAGE
 
@@ -655,7 +655,7 @@ def _problem_text(problem: Problem) -> str:
 
 def _title(evaluation: Evaluation) -> str:
     model, seconds = format_original_model(evaluation.request.model), evaluation.duration_ns / 1e9
-    return f"{model}: {evaluation.state.value} in {seconds:.1f} s"
+    return f"{model}: {state_text(evaluation)} in {seconds:.1f} s"
 
 
 _BEGIN = (EvaluationState.INTERRUPTED, EvaluationState.FAILED)

@@ -171,6 +171,7 @@ def _model(checkpoint: Checkpoint, verbose: bool) -> str:
 
 
 def _result(run: RunInfo, result: CheckpointResult, headlines: Sequence[str], verbose: bool) -> Sequence[str]:
+    from crucible_worker.reports.facts import NOTHING_SCORED, nothing_scored_of
     from crucible_worker.reports.page_data import dataset_name
 
     keys = list(result.metrics)
@@ -183,6 +184,8 @@ def _result(run: RunInfo, result: CheckpointResult, headlines: Sequence[str], ve
     if result.problem is not None:
         metrics.append(f"{result.problem.reason}: {result.problem.message}" if verbose else result.problem.reason)
     state = result.state.value if result.retained else f"{result.state.value}, samples removed"
+    if nothing_scored_of(result):
+        state += f", {NOTHING_SCORED}"
     if result.superseded:
         state += ", superseded"
     return dataset_name(run, result), state, "\n".join(metrics)

@@ -184,7 +184,7 @@ class _Results:
 
         identity, problem = evaluation.evaluation_id, evaluation.problem
         why = "" if problem is None else f", {problem.reason}: {problem.message}"
-        yield f"{identity}: {evaluation.state.value}{why}"
+        yield f"{identity}: {_state(evaluation)}{why}"
         for sentence in evaluator_sentences(evaluation, self._infos):
             if (identity, sentence) not in self._said:
                 yield f"  {sentence}"

@@ -50,6 +50,12 @@ __all__ = ["Client", "Decides", "Delimiter", "Form", "MultipleChoice"]
 _AUTO: Final = "auto"
 _TRAINING, _SAMPLING = "training", "sampling"
 
+_IN_TEXT = (
+    "multiple_choice needs log-probabilities of tokens. For a server that only chats, use the evaluator accuracy with "
+    "the grader multiple_choice, and {choices} in the template of the data set's prompt"
+)
+"""How a model that gets only text is asked instead."""
+
 _BY_MEASURE = {f"accuracy_{measure.value}": measure for measure in Measure}
 _AT_ONCE = frozenset({Capability.CONTINUATIONS, Capability.TARGETS})
 """The calls that measure several choices at once."""
@@ -166,7 +172,12 @@ class MultipleChoice(
             except UnnamedChoice as error:
                 return self._undecided(f"targets[{index}] {error}", {})
         right = frozenset(named)
-        question = await render_choices(context.model.tokenizer, sample, self.form, self.delimiter, self.renderer)
+        try:
+            question = await render_choices(context.model.tokenizer, sample, self.form, self.delimiter, self.renderer)
+        except FailedPrecondition as error:
+            if error.reason == Reason.NO_TOKENIZER:
+                raise FailedPrecondition(f"{error.message}; {_IN_TEXT}", reason=error.reason) from error
+            raise
         logprobs = await self._logprobs(context.model, question.prompt, question.continuations)
         _check(logprobs)
         found = [ChoiceLikelihood.of(*each) for each in zip(logprobs, question.texts, strict=True)]

@@ -9,8 +9,10 @@ from typing import Any
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
     BuiltinDataset,
+    CheckpointResult,
     Dataset,
     Evaluation,
+    EvaluationState,
     EvaluatorRendering,
     EvaluatorSpec,
     FileDataset,
@@ -27,10 +29,12 @@ from crucible_bridge.types import (
     format_model,
     parse_model,
 )
+from crucible_worker.reports.metric_keys import STRICT
 from crucible_worker.util.model_refs import format_original_model
 
 __all__ = [
     "MAX_FAILURES",
+    "NOTHING_SCORED",
     "adjustments_text",
     "another_model",
     "columns_of",
@@ -39,12 +43,17 @@ __all__ = [
     "format_dataset",
     "metric_keys",
     "named_with_role",
+    "nothing_scored",
+    "nothing_scored_of",
     "problem_text",
     "rules_in_words",
     "shown_failures",
     "state_text",
     "usage_as_data",
 ]
+
+NOTHING_SCORED = "nothing scored"
+"""What is said of a completed evaluation without a score."""
 
 MAX_FAILURES = 10
 """Failed samples that a report shows of one evaluation."""
@@ -86,7 +95,20 @@ def rules_in_words(version: int) -> str:
 def state_text(evaluation: Evaluation) -> str:
     """Its state in words: "running, paused", "running, waits for server lab since 22:57:03 UTC"."""
     waits = f"waits for {evaluation.waiting_for}" if evaluation.waiting_for else ""
-    return ", ".join(filter(None, (evaluation.state.value, "paused" if evaluation.paused else "", waits)))
+    nothing = NOTHING_SCORED if nothing_scored(evaluation) else ""
+    return ", ".join(filter(None, (evaluation.state.value, "paused" if evaluation.paused else "", waits, nothing)))
+
+
+def nothing_scored(evaluation: Evaluation) -> bool:
+    """Whether it completed, and no sample of any evaluator has a score: it says nothing of the model."""
+    completed = evaluation.state is EvaluationState.COMPLETED and any(result.n for result in evaluation.results)
+    return completed and not any(result.n_scored for result in evaluation.results)
+
+
+def nothing_scored_of(result: CheckpointResult) -> bool:
+    """The same of what a run keeps of it: of the metrics only those are defined that count every sample."""
+    completed = result.state is EvaluationState.COMPLETED and bool(result.metrics)
+    return completed and all(key.endswith(STRICT) for key in result.metrics)
 
 
 def _format_engine(engine: ServerEngine | None) -> str:

@@ -29,7 +29,15 @@ from crucible_bridge.types import (
     format_model,
 )
 from crucible_worker.reports.distributions import ResultDistributions
-from crucible_worker.reports.facts import facts_of, format_dataset, problem_text, rules_in_words, usage_as_data
+from crucible_worker.reports.facts import (
+    facts_of,
+    format_dataset,
+    nothing_scored,
+    nothing_scored_of,
+    problem_text,
+    rules_in_words,
+    usage_as_data,
+)
 from crucible_worker.reports.metric_keys import (
     EvaluatorKeys,
     Infos,
@@ -77,6 +85,7 @@ def _summary(evaluation: Evaluation, keys: Sequence[EvaluatorKeys]) -> dict[str,
         "state": evaluation.state.value,
         "paused": evaluation.paused,
         "waiting_for": evaluation.waiting_for,
+        "nothing_scored": nothing_scored(evaluation),
         "run": request.run_id,
         "step": request.step,
         "model": format_original_model(request.model),
@@ -506,6 +515,7 @@ def _checkpoint_result(result: CheckpointResult, first: Sequence[str], run: RunI
         "state": result.state.value,
         "retained": result.retained,
         "superseded": result.superseded,
+        "nothing_scored": nothing_scored_of(result),
         "dataset": dataset_name(run, result),
         "dataset_fingerprint": result.dataset_fingerprint,
         "metrics": [

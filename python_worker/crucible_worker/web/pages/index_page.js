@@ -93,7 +93,11 @@ function headlines(evaluations) {
 
 function pausedMark(evaluation) {
   const waits = evaluation.waiting_for ? [" ", h("span", { class: "state paused" }, `waits for ${evaluation.waiting_for}`)] : null;
-  return [evaluation.paused ? [" ", stateMark("paused")] : null, waits];
+  return [evaluation.paused ? [" ", stateMark("paused")] : null, waits, nothingMark(evaluation)];
+}
+
+function nothingMark(result) {
+  return result.nothing_scored ? [" ", h("span", { class: "state failed" }, "nothing scored")] : null;
 }
 
 function stateMark(state) {

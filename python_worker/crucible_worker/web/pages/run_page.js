@@ -33,7 +33,7 @@ function checkpointsTable(checkpoints) {
     at > 0 || one.step === null ? "" : count(one.step),
     at > 0 ? "" : checkpointName(one),
     result.retained ? link(shortened(result.dataset, 60), ["evaluation", result.id]) : shortened(result.dataset, 60),
-    [stateMark(result.state), result.retained ? null : h("span", { class: "quiet" }, " samples removed"),
+    [stateMark(result.state), nothingMark(result), result.retained ? null : h("span", { class: "quiet" }, " samples removed"),
       result.superseded ? h("span", { class: "quiet" }, " superseded: the checkpoint was written again") : null],
     resultMetrics(result),
     at > 0 || Object.keys(one.labels).length === 0 ? "" : Object.entries(one.labels).map(([key, value]) => h("div", {}, shortened(`${key}: ${value}`, 60))),
