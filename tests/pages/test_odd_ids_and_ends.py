@@ -72,3 +72,32 @@ def test_a_signal_ends_view_and_leaves_no_folder(results: Path, tmp_path: Path, 
         _, said = view.communicate(timeout=60)
 
     assert (view.returncode, said, list(tmp_path.iterdir())) == (130, "", [])
+
+
+def test_an_evaluation_without_a_score_says_so(tmp_path: Path, visits: Callable[..., Visit]):
+    """Its own page and the list of evaluations name it beside the state, in a file and live."""
+
+    async def make() -> None:
+        async with run_worker({"m": ScriptedModel(answer=lambda prompt: "4")}, state_dir=tmp_path / "j") as worker:
+            for one, target in (("none", ""), ("some", "4")):
+                await worker.bridge.evaluation.evaluate(
+                    evaluation_id=one,
+                    model="embedded:m",
+                    evaluators=["accuracy"],
+                    dataset=[Sample(input="2 + 2?", targets=(target,) if target else ())],
+                    sampling=SamplingParams(max_tokens=8),
+                )
+            report = await worker.bridge.evaluation.generate_report(("none", "some"), ReportFormat.HTML)
+            (tmp_path / "report.html").write_text(report, "utf-8")
+
+    in_thread(make())
+    file = visits((tmp_path / "report.html").as_uri())
+    file.open("evaluation/none")
+    assert "completed nothing scored" in file.text
+    file.open("evaluation/some")
+    assert "nothing scored" not in file.text
+    with viewing("--state-dir", str(tmp_path / "j")) as address:
+        live = visits(address.partition("?")[0])
+        live.page.goto(address)
+        live.shown()
+        assert live.text.count("nothing scored") == 1
