@@ -1,5 +1,6 @@
 """Every page, as a report file and live: what it shows, and what a reader can do with it."""
 
+import itertools
 from collections.abc import Callable
 
 from tests.pages.conftest import Visit
@@ -181,6 +182,25 @@ def test_evaluations_are_compared(at: Open):
     page.fill("#sample", "sum-3")
     page.get_by_role("button", name="Show").click()
     visit.until("document.querySelectorAll('section > div > .answers article').length === 3")
+
+
+def test_every_pair_can_be_compared(at: Open):
+    """Whichever evaluation is the baseline: the difference has its sign, and an interval around it."""
+    visit = at("run/lab")
+    differences = {}
+    for first, second in itertools.permutations(STEPS, 2):
+        visit.open(f"compare/lab-{first},lab-{second}")
+        row = visit.page.locator("table:has(caption:text('Differences')) tbody tr", has_text="accuracy").first
+        number = float(row.locator(".difference").inner_text())
+        low, high = map(float, row.locator("td").nth(3).inner_text().split(" to "))
+        assert low <= number <= high
+        differences[first, second] = number
+
+    assert {pair: -number for pair, number in differences.items()} == {
+        (second, first): number for (first, second), number in differences.items()
+    }
+    assert differences[100, 500] == 0.5
+    assert differences[300, 500] == 0.2
 
 
 def test_two_to_ten_evaluations_can_be_chosen(at: Open):

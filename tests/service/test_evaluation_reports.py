@@ -37,7 +37,7 @@ async def test_a_run_in_html_has_its_steps_and_what_is_best() -> None:
     accuracy = next(series for series in data["runs"]["run"]["series"] if series["key"] == "accuracy")
     assert (accuracy["goal"], accuracy["best"], accuracy["tied"]) == ("higher", "at-1", ["at-2"])
     assert accuracy["points"][0]["low"] <= accuracy["points"][0]["value"] <= accuracy["points"][0]["high"]
-    assert [pair["n_matched"] for pair in data["compare"]["comparisons"]] == [2]
+    assert [pair["n_matched"] for pair in data["compare"]["comparisons"]] == [2, 2]
     assert [len(blocks[name]) for name in ("samples-0", "samples-1")] == [2, 2]
     assert data["about"]["version"]
 

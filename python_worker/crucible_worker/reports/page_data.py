@@ -391,16 +391,19 @@ async def compared_if_possible(
         return None
 
 
-def compare_as_data(comparison: EvaluationComparison, infos: Infos) -> dict[str, Any]:
+def compare_as_data(comparisons: Sequence[EvaluationComparison], infos: Infos) -> dict[str, Any]:
     """Evaluations next to each other.
 
     Args:
-        comparison: the answer to CompareEvaluations.
+        comparisons: answers to CompareEvaluations, of the same evaluations: with the first as the baseline, then with
+            each of the others, if these are compared as well.
         infos: what the evaluators declare, by kind.
     """
+    evaluations = comparisons[0].evaluations
     return {
-        "evaluations": [summary_as_data(evaluation, infos) for evaluation in comparison.evaluations],
-        "comparisons": [plain(_pair(pair)) for pair in comparison.comparisons],
+        "evaluations": [summary_as_data(evaluation, infos) for evaluation in evaluations],
+        "all_pairs": len(comparisons) == len(evaluations),
+        "comparisons": [plain(_pair(pair)) for each in comparisons for pair in each.comparisons],
     }
 
 

@@ -124,6 +124,11 @@ async def sample_pages(
 # First come samples without a score, then wrong ones, then those whose verdict another evaluation of the report does
 # not share, then the rest as the data set has them.
 
+MAX_COMPARED_RESULTS = 500_000
+"""Results of samples that are read so that every evaluation of a report can be the baseline of a comparison."""
+LISTED_OF_OTHERS = 20
+"""Samples, better and worse ones, that are listed of a pair without the first evaluation of a report."""
+
 MAX_SAMPLES = 20_000
 """That a report holds, of all its evaluations together."""
 
@@ -441,7 +446,7 @@ async def _pages(
             "evaluations": {
                 one.evaluation_id: evaluation_as_data(one, infos, spreads[one.evaluation_id]) for one in evaluations
             },
-            "compare": None if compared is None else compare_as_data(compared, infos),
+            "compare": compare_as_data(compared, infos) if compared else None,
         }
     )
     ids = [evaluation.evaluation_id for evaluation in evaluations]
@@ -459,14 +464,21 @@ async def _run(source: ReportSource, run_id: str, evaluations: Sequence[Evaluati
     return await asyncio.to_thread(run_as_data, run_id, evaluations, infos, pairs)
 
 
-async def _compare(source: ReportSource, evaluations: Sequence[Evaluation]) -> EvaluationComparison | None:
-    """Those of the first data set that have ended, with the first of them."""
+async def _compare(source: ReportSource, evaluations: Sequence[Evaluation]) -> Sequence[EvaluationComparison]:
+    """Those of the first data set that have ended: with the first of them, and with each other while these are few."""
     ended = [one for one in evaluations if one.state.terminal and one.dataset_fingerprint]
-    ids = [one.evaluation_id for one in ended if one.dataset_fingerprint == ended[0].dataset_fingerprint]
-    ids = list(dict.fromkeys(ids))[:MAX_COMPARED_EVALUATIONS]
-    return (
-        None if len(ids) < 2 else await compared_if_possible(source.compare, CompareRequest(evaluation_ids=tuple(ids)))
-    )
+    alike = {one.evaluation_id: one for one in ended if one.dataset_fingerprint == ended[0].dataset_fingerprint}
+    ids = tuple(alike)[:MAX_COMPARED_EVALUATIONS]
+    if len(ids) < 2:
+        return ()
+    requests = [CompareRequest(evaluation_ids=ids)]
+    if len(ids) * sum(alike[one].done for one in ids) <= MAX_COMPARED_RESULTS:
+        requests += [
+            CompareRequest(evaluation_ids=ids, baseline_id=one, max_listed=LISTED_OF_OTHERS) for one in ids[1:]
+        ]
+    answers = [await compared_if_possible(source.compare, request) for request in requests]
+    # They are refused together, if at all: for their data set, or the number of their samples.
+    return [answer for answer in answers if answer is not None]
 
 
 def _title(request: ReportRequest, ids: Sequence[str]) -> str:

@@ -171,7 +171,7 @@ class PageData:
         comparison = await self._bridge.evaluation.compare_evaluations(
             ids, baseline_id=ids[0], max_listed=_LISTED_CHANGES
         )
-        return compare_as_data(comparison, await self._declared())
+        return compare_as_data([comparison], await self._declared())
 
     async def answers(self, query: QueryParams) -> Mapping[str, Any]:
         """What several evaluations made of one sample."""

@@ -187,7 +187,7 @@ def test_a_comparison_lists_what_changed() -> None:
     )
     evaluations = (ended("a", {}), ended("b", {}), ended("c", {}))
     comparison = EvaluationComparison(evaluations=evaluations, comparisons=(pair, refused), series=())
-    found = compare_as_data(comparison, INFOS)
+    found = compare_as_data([comparison], INFOS)
 
     assert [one["id"] for one in found["evaluations"]] == ["a", "b", "c"]
     first, second = found["comparisons"]

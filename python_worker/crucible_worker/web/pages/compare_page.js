@@ -31,14 +31,16 @@ function differences(data, names) {
         whisker(one.metrics.difference, one.metrics.difference_ci_low ?? null, one.metrics.difference_ci_high ?? null, most)],
       one.metrics.difference_ci_low === undefined ? "" : `${number(one.metrics.difference_ci_low)} to ${number(one.metrics.difference_ci_high)}`,
       count(one.n_improved), count(one.n_regressed), count(one.n_matched), number(one.metrics.holm_p), number(one.metrics.mde_80)]);
+  if (data.only_with) return h("p", {}, `This report is of so many results that it compares evaluations only with ${data.only_with}. These are compared by: `,
+    h("code", {}, `crucible-worker compare ${data.evaluations.map((one) => one.id).join(" ")}`));
   if (rows.length === 0) return h("p", {}, "Nothing can be compared: the evaluations have no evaluator in common.");
   return table("Differences", ["evaluator", "evaluation", "difference", "interval", "better", "worse", "samples of both", "p (Holm)", "detectable from"], rows);
 }
 
 function changes(source, one, names) {
-  const listed = [["Worse", one.regressions], ["Better", one.improvements]].filter(([, samples]) => samples.length > 0);
-  return listed.map(([word, samples]) => folded(
-    `${word} in ${names.get(one.evaluation) || one.evaluation}, ${one.evaluator}: ${plural(samples.length, "sample")}`,
+  const listed = [["Worse", one.regressions, one.n_regressed], ["Better", one.improvements, one.n_improved]].filter(([, samples]) => samples.length > 0);
+  return listed.map(([word, samples, n]) => folded(
+    `${word} in ${names.get(one.evaluation) || one.evaluation}, ${one.evaluator}: ${samples.length < n ? `the first ${count(samples.length)} of ` : ""}${plural(n, "sample")}`,
     () => samples.map((change) => folded(`${shortened(change.id, 80)}: ${number(change.from)} to ${number(change.to)}`, () => {
       const place = h("div", {}, h("p", { class: "quiet" }, "Loading…"));
       answerColumn(source, [one.baseline, one.evaluation], one.evaluator, change.id)
