@@ -19,6 +19,9 @@ def test_a_run_shows_its_metrics_over_its_steps(at: Open):
     visit = at("run/lab")
 
     assert visit.title == "Run lab"
+    sentences = visit.page.locator("p.summary").all_inner_texts()
+    assert sentences[0].startswith("accuracy: best at step 500, 0.8 (")
+    assert "told apart from it, sample by sample." in sentences[0]
     charts = visit.page.locator("[role=img].chart")
     assert charts.count() >= 2
     label = charts.first.get_attribute("aria-label")

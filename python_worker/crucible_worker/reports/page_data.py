@@ -307,13 +307,16 @@ class _Series:
 
     def as_data(self, comparisons: Iterable[PairedComparison], *, name_rules: bool) -> Mapping[str, Any]:
         best = self.best
-        tied = {
-            pair.evaluation_id
+        with_best = [
+            pair
             for pair in comparisons
-            if self.headline and (pair.baseline_id, pair.evaluator) == (best, self.evaluator) and is_tied(pair)
-        }
+            if self.headline and (pair.baseline_id, pair.evaluator) == (best, self.evaluator)
+        ]
+        tied = {pair.evaluation_id for pair in with_best if is_tied(pair)}
+        compared = {pair.evaluation_id for pair in with_best if "difference_ci_low" in pair.metrics.values}
         return {
             "key": self.key,
+            "headline": self.headline,
             "evaluator": self.evaluator,
             "dataset": self.dataset,
             "rules": rules_in_words(self.rules) if name_rules else None,
@@ -331,6 +334,7 @@ class _Series:
             ],
             "best": best,
             "tied": [one for one in self.ids if one in tied],
+            "compared": [one for one in self.ids if one in compared],
         }
 
 

@@ -41,11 +41,11 @@ function drawSeries(chart, series, open) {
     (point.id === series.best ? "best" : series.tied.includes(point.id) ? "tied" : "plain"));
   const axis = { stroke: colour("--text"), grid: { stroke: colour("--rule"), width: 1 }, ticks: { stroke: colour("--rule") } };
   chart.plot = new uPlot({
-    width, height: 220, legend: { show: false }, cursor: { drag: { x: true, y: false }, points: { size: 9 } },
+    width, height: 240, legend: { show: false }, cursor: { drag: { x: true, y: false }, points: { size: 9 } },
     scales: { x: { time: false, range: (_, low, high) => padded(low, high) }, y: { range: (_, low, high) => padded(low, high) } },
     axes: [
-      { ...axis, values: (_, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? count(tick) : "")) },
-      { ...axis, size: 64, values: (_, ticks) => ticks.map(number) },
+      { ...axis, label: steps ? "step" : "evaluation, in order", labelSize: 22, values: (_, ticks) => ticks.map((tick) => (Number.isInteger(tick) ? count(tick) : "")) },
+      { ...axis, label: series.key, labelSize: 22, size: 56, values: (_, ticks) => ticks.map(number) },
     ],
     bands: [{ series: [2, 1], fill: colour("--band") }],
     series: [

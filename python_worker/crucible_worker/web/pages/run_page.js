@@ -10,6 +10,7 @@ async function runPage(source, [run]) {
     concerns: (change) => change.run === run,
     content: [
       h("p", { class: "facts" }, runFacts(data)),
+      data.series.filter((series) => series.headline).map(bestInWords).filter(Boolean).map((words) => h("p", { class: "summary" }, words)),
       running.length === 0 ? null : section("Running now", h("ul", { class: "plain" }, running.map((one) =>
         h("li", {}, link(stepName(one), ["evaluation", one.id]), " ", progress(one.done, one.total, `progress of ${one.id}`))))),
       section("Metrics by step",
@@ -25,6 +26,40 @@ async function runPage(source, [run]) {
         ["compare", joinedIds([data.evaluations[0], ...data.evaluations.slice(1).slice(-9)].map((one) => one.id))])),
     ],
   };
+}
+
+/** "accuracy: best at step 500, 0.8. Step 400 cannot be told apart from it, sample by sample." */
+function bestInWords(series) {
+  const best = series.points.find((point) => point.id === series.best);
+  if (!best || series.points.length < 2) return null;
+  const words = `${series.key}: best at ${pointInWords(best).replace(": ", ", ")}.`;
+  const others = (ids) => series.points.filter((point) => point.id !== best.id && ids.includes(point.id));
+  if (others(series.compared).length === 0) return words;
+  const tied = others(series.tied);
+  const apart = "told apart from it, sample by sample";
+  return tied.length === 0 ? `${words} Every other one can be ${apart}.` : `${words} ${capital(pointNames(series.points, tied))} cannot be ${apart}.`;
+}
+
+/** Names of some points, those that follow each other as a range: "steps 100 to 200 and step 400". */
+function pointNames(points, some) {
+  const ranges = [];
+  points.forEach((point, n) => {
+    if (!some.includes(point)) return;
+    const last = ranges[ranges.length - 1];
+    if (last && last.end === n - 1) last.end = n;
+    else ranges.push({ start: n, end: n });
+  });
+  const name = (point) => (point.step === null ? point.id : count(point.step));
+  const named = ranges.map(({ start, end }) => {
+    const [first, last] = [points[start], points[end]];
+    const noun = first.step === null ? "" : start === end ? "step " : "steps ";
+    return `${noun}${name(first)}${start === end ? "" : ` to ${name(last)}`}`;
+  });
+  return named.length === 1 ? named[0] : `${named.slice(0, -1).join(", ")} and ${named[named.length - 1]}`;
+}
+
+function capital(text) {
+  return text.slice(0, 1).toUpperCase() + text.slice(1);
 }
 
 /** Each checkpoint with every metric of every data set: one row for each evaluation of it. */
