@@ -74,6 +74,30 @@ def test_a_signal_ends_view_and_leaves_no_folder(results: Path, tmp_path: Path, 
     assert (view.returncode, said, list(tmp_path.iterdir())) == (130, "", [])
 
 
+def test_a_list_has_a_column_for_each_kind_of_evaluator(tmp_path: Path, visits: Callable[..., Visit]):
+    """Three metrics have a column as most evaluations have them, and each evaluation has one of its own at least."""
+    common, rare = ("accuracy", "nll", "perplexity"), "next_token_accuracy"
+
+    async def make() -> None:
+        async with run_worker({"m": ScriptedModel(answer=lambda prompt: "4")}, state_dir=tmp_path / "j") as worker:
+            for one, kinds in (("a", common), ("b", common), ("c", (rare,))):
+                await worker.bridge.evaluation.evaluate(
+                    evaluation_id=one,
+                    model="embedded:m",
+                    evaluators=kinds,
+                    dataset=[Sample(input="2 + 2?", targets=("4",))],
+                    sampling=SamplingParams(max_tokens=8),
+                )
+
+    in_thread(make())
+    with viewing("--state-dir", str(tmp_path / "j")) as address:
+        live = visits(address.partition("?")[0])
+        live.page.goto(address)
+        live.shown()
+        heads = live.page.locator("table:has(caption:text('Evaluations')) th").all_inner_texts()
+        assert {*common, rare} <= set(heads)
+
+
 def test_an_evaluation_without_a_score_says_so(tmp_path: Path, visits: Callable[..., Visit]):
     """Its own page and the list of evaluations name it beside the state, in a file and live."""
 

@@ -1,5 +1,7 @@
 // The first page: runs and evaluations, newest first.
 
+const MOST_COLUMNS = 8;  // of metrics in a list
+
 async function indexPage(source, _, query) {
   const index = await source.index({ offset: query.offset });
   const offset = Number(query.offset || 0);
@@ -81,14 +83,19 @@ function chosen(evaluations, { withRun } = { withRun: true }) {
   ];
 }
 
-/** The keys that a table of evaluations has room for: those with a goal first, three at most. */
+/** The metrics of a list: the three that most have, and one of each evaluation that has none of these. */
 function headlines(evaluations) {
   const keys = new Map();
   for (const one of evaluations) {
     for (const key of Object.keys(one.metrics).filter((each) => !isEqualStrict(one.metrics, each))) keys.set(key, (keys.get(key) || 0) + (one.goals[key] ? 1000 : 0) + 1);
   }
-  const ordered = [...keys].filter(([, weight]) => weight >= 1000).sort((a, b) => b[1] - a[1]);
-  return ordered.slice(0, 3).map(([key]) => key);
+  const ordered = [...keys].filter(([, weight]) => weight >= 1000).sort((a, b) => b[1] - a[1]).map(([key]) => key);
+  const chosenKeys = ordered.slice(0, 3);
+  for (const one of evaluations) {
+    const own = ordered.filter((key) => key in one.metrics);
+    if (own.length > 0 && !own.some((key) => chosenKeys.includes(key)) && chosenKeys.length < MOST_COLUMNS) chosenKeys.push(own[0]);
+  }
+  return chosenKeys;
 }
 
 function pausedMark(evaluation) {
