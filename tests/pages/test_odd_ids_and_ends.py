@@ -125,3 +125,20 @@ def test_an_evaluation_without_a_score_says_so(tmp_path: Path, visits: Callable[
         live.page.goto(address)
         live.shown()
         assert live.text.count("nothing scored") == 1
+
+
+def test_a_page_says_that_it_loads(server: tuple[str, str], visits: Callable[..., Visit]):
+    """Until the data have arrived, and no longer."""
+    address, token = server
+    live = visits(address)
+    shown = "getComputedStyle(document.getElementById('main'), '::before').{}"
+    held: list[Callable[[], None]] = []
+    live.page.route("**/api/**", lambda route: held.append(route.continue_))
+    live.page.goto(f"{address}?token={token}")
+    live.until(f"{shown.format('visibility')} === 'visible' && {shown.format('content')}.includes('Loading')")
+    assert held
+    while held:
+        held.pop()()
+    live.page.unroute("**/api/**")
+    live.shown()
+    assert "Loading" not in live.page.evaluate(shown.format("content"))
