@@ -316,9 +316,10 @@ defmodule CrucibleBridge do
   `:case_sensitive`, `:normalize_whitespace`, `:strip_punctuation`), `:regex` (`:full`), `:numeric`
   (`:absolute_tolerance`, `:relative_tolerance`), `:multiple_choice` (`:choices`) or `:format` (`boxed: true`, `:marks` or
   `:json_schema`). From `:threshold` on a score is correct. `:exact_match` has `compare: :text`, `:number` or `:list` as
-  well, and for lists `:ordered_lists`.
+  well, and for lists `:ordered_lists`. A text names a grader of the worker, with its options as evaluators have them:
+  `score(items, "numeric", relative_tolerance: 0.01)`.
   """
-  @spec score(conn, [term], atom, keyword) :: result([map])
+  @spec score(conn, [term], atom | String.t(), keyword) :: result([map])
   def score(conn \\ @conn, items, scorer, opts \\ []), do: Grading.score(conn, items, scorer, opts)
 
   @doc """

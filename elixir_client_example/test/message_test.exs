@@ -8,7 +8,7 @@ defmodule CrucibleBridge.Wire.MessageTest do
 
   test "names are those of the proto, in the order of their numbers, and one of a oneof" do
     assert Message.names(V1.BatchLimits) == [:concurrency, :deadline_ms, :item_timeout_ms]
-    assert Message.names(V1.ScoreOptions) == [:threshold, :scorer]
+    assert Message.names(V1.ScoreOptions) == [:threshold, :grader, :grader_options, :scorer]
   end
 
   test "a message of keywords or a map has its fields as their types are" do

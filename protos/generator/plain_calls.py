@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from generator import conversions
-from generator.python_types import ENUMS, HAND, SPECIAL, TYPES, Type
+from generator.python_types import ENUMS, HAND, SPECIAL, TYPES, UNIONS, Type
 from generator.schema import PACKAGE, Field, Message, Method, Schema, Service
 from generator.sources import BRIDGE, CLIENT, HEADER, documented
 from generator.types import annotation_of, by_message, default_of, joined_enums, summary
@@ -81,8 +81,11 @@ def _names(schema: Schema, types: dict[str, Type]) -> dict[str, str]:
         "crucible_bridge.codec": ["generated"],
         "crucible_bridge.codec.fields": [*conversions.FIELDS],
         "crucible_bridge.codec.enums": [conversions.pair_name(name) for name in ENUMS],
-        "crucible_bridge.codec.generated": [conversions.pair_name(enum.name) for enum in joined_enums(schema)],
-        "crucible_bridge.types": [*HAND, *ENUMS],
+        "crucible_bridge.codec.generated": [
+            *(conversions.pair_name(enum.name) for enum in joined_enums(schema)),
+            *(f"{conversions.snake(name)}_{way}_v1" for name in UNIONS for way in ("to", "from")),
+        ],
+        "crucible_bridge.types": [*HAND, *ENUMS, *(union.name for union in UNIONS.values())],
         "crucible_bridge.types.generated": [
             *(type_.python for type_ in types.values()),
             *(enum.name for enum in joined_enums(schema)),

@@ -9,7 +9,20 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 
-__all__ = ["BECAUSE", "BY_HAND", "ENUMS", "ENUMS_BY_HAND", "HAND", "SPECIAL", "TYPES", "Hand", "Special", "Type"]
+__all__ = [
+    "BECAUSE",
+    "BY_HAND",
+    "ENUMS",
+    "ENUMS_BY_HAND",
+    "HAND",
+    "SPECIAL",
+    "TYPES",
+    "UNIONS",
+    "Hand",
+    "Special",
+    "Type",
+    "Union",
+]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -43,6 +56,8 @@ class Type:
     """Fields without a default."""
     asked: bool = False
     """Whether users write it: what cannot be sent is refused at its field. Otherwise text is made sendable."""
+    raw: bool = False
+    """Whether values are sent as they are: who sends it refuses what cannot be sent, at a path of its own."""
     order: str = ""
     """Fields in their order, where it is not the proto's."""
     check: str = ""
@@ -72,6 +87,29 @@ class Type:
         return self.name or self.message
 
 
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Union:
+    """A oneof as a union of types: that of a message with nothing else, or one of several fields of a message."""
+
+    name: str
+    """The union's name."""
+    module: str
+    """Module of `crucible_bridge.types` where it is."""
+    absent: str
+    """What an error says of a message that has none."""
+    unknown: str
+    """What is raised for a value of another type, as Python; empty if no user writes it."""
+    fields: Mapping[str, Special] = dataclasses.field(default_factory=dict)
+    """What a field is: of one without a message of its own, `type` is its class and the attribute, or plain text."""
+    asked: bool = False
+    """As of a `Type`."""
+
+    @property
+    def path(self) -> bool:
+        """Whether encoding takes a path."""
+        return self.asked or "field" in self.unknown
+
+
 @dataclasses.dataclass(frozen=True)
 class Hand:
     """A type that is written by hand, and its conversions."""
@@ -98,14 +136,13 @@ HAND = {
     "EvaluatorSpec": Hand("requests", "requests", "evaluator_spec"),
     "Metrics": Hand("results", "outcomes", "metrics", pathless=True),
     "ModelInput": Hand("data", "data", "model_input", pathless=True),
-    "ModelRef": Hand("models", "models", "model_ref", pathless=True),
+    "AskedSample": Hand("", "caller_questions", "asked_sample", pathless=True, type="Sample"),
+    "EnvironmentQuestion": Hand("callers", "caller_questions", "environment_question", pathless=True),
     "Problem": Hand("generated", "outcomes", "problem", pathless=True),
     "Sample": Hand("data", "data", "sample"),
-    "SamplePrompt": Hand("transcripts", "transcripts", "sample_prompt", pathless=True, type="SamplePrompt"),
     "SampledSequence": Hand("models", "sequences", "sampled_sequence", pathless=True),
     "Tensor": Hand("", "sequences", "floats", pathless=True, type="np.ndarray"),
     "ToolCall": Hand("data", "data", "tool_call", pathless=True),
-    "Turn": Hand("transcripts", "transcripts", "turn", pathless=True),
     "GradeItem": Hand("grade_items", "grade_items", "grade_item"),
     "RubricItem": Hand("grade_items", "grade_items", "rubric_item"),
     "google.protobuf.Struct": Hand("", "options", "options", type="Mapping[str, Any]"),
@@ -114,8 +151,11 @@ HAND = {
 SPECIAL = {
     "requests": ("record_to_v1", "record_from_v1", "schema_to_v1", "schema_from_v1"),
     "bulk": ("stored_array_from_v1",),
-    "sequences": ("floats_to_v1", "floats_from_v1", "table_from_v1", "token_table_from_v1"),
-    "transcripts": ("recorded_sample_to_v1", "recorded_sample_from_v1"),
+    "caller_questions": ("measurements_from_v1", "share_from_v1"),
+    "data": ("get_prompt", "set_prompt"),
+    "grade_items": ("assertions_from_v1",),
+    "sequences": ("floats_to_v1", "floats_from_v1", "table_from_v1", "token_array_from_v1", "token_table_from_v1"),
+    "transcripts": ("recorded_sample_to_v1", "recorded_sample_from_v1", "sendable_calls", "sendable_to_v1"),
 }
 """Functions that convert one field, by their module of `crucible_bridge.codec`."""
 
@@ -140,8 +180,98 @@ _TABLE = Special(type="np.ndarray | None", encode="floats_to_v1", decode="table_
 _TOKEN_TABLE = Special(type="np.ndarray | None", encode="floats_to_v1", decode="token_table_from_v1")
 _STORED = Special(type="np.ndarray | None", encode="floats_to_v1", decode="stored_array_from_v1")
 _COMPARISON = Special(default="OutputComparison()")
+_PROMPT = Special(encode="set_prompt", decode="get_prompt")
+
+UNIONS = {
+    "ModelRef": Union(
+        name="ModelRef",
+        module="models",
+        absent="names no model",
+        unknown='TypeError(f"a {type(value).__name__} is no reference to a model: use parse_model")',
+        fields={"embedded": Special(type="EmbeddedModel.name")},
+    ),
+    "CodeTest": Union(
+        name="CodeTest",
+        module="code",
+        absent="names no test",
+        unknown='InvalidField(field, f"is {clipped(value)}, which is no test; known are: "'
+        '"Assertions, StdioTest, CallTest, InputOutputTests")',
+        fields={"assertions": Special(type="Assertions.source", decode="assertions_from_v1")},
+        asked=True,
+    ),
+    "ForwardItem": Union(
+        name="Datum | str | Conversation",
+        module="",
+        absent="has neither a datum nor text nor a conversation",
+        unknown='InvalidField(field, f"is a {type(value).__name__}, not a Datum, text or a conversation")',
+    ),
+    "OrchestratorQuestion": Union(
+        name="Question",
+        module="orchestrator",
+        absent="asks nothing",
+        unknown="",
+    ),
+    "SamplePrompt": Union(
+        name="SamplePrompt",
+        module="transcripts",
+        absent="has no prompt",
+        unknown="",
+        fields={
+            "text": Special(encode="unicode_text"),
+            "conversation": Special(encode="sendable_to_v1"),
+            "token_count": Special(type="TokenPrompt.token_count"),
+        },
+    ),
+}
+"""The oneofs that are unions, by their message."""
 
 TYPES = (
+    *(
+        Type(name, needed=needed, home="models", checked=True, raw=True)
+        for name, needed in (
+            ("HubModel", "repo_id"),
+            ("InstalledModel", "scheme name"),
+            ("LocalModel", "path"),
+            ("TinkerModel", ""),
+        )
+    ),
+    Type("OpenAIModel", needed="server model", home="models", raw=True, check="openai_model"),
+    Type("OrchestratorModel", needed="name", home="models", raw=True),
+    Type("SampleQuestion", needed="prompt sampling", home="orchestrator", raw=True, fields={"prompt": _PROMPT}),
+    Type("LogprobsQuestion", needed="sequence", home="orchestrator", raw=True),
+    Type("ForwardQuestion", needed="data", home="orchestrator", raw=True),
+    Type("ArgmaxQuestion", needed="sequence", home="orchestrator", raw=True),
+    Type("GradeQuestion", needed="grader evaluator sample response", home="callers", raw=True),
+    Type(
+        "AnsweredGrade",
+        home="callers",
+        raw=True,
+        fields={
+            "score": Special(decode="share_from_v1"),
+            "measurements": Special(decode="measurements_from_v1"),
+        },
+    ),
+    Type("SampleItem", needed="prompt", home="model_calls", raw=True, fields={"prompt": _PROMPT}),
+    Type(
+        "LogprobsItem",
+        needed="prompt",
+        home="model_calls",
+        raw=True,
+        fields={
+            "prompt": _PROMPT,
+            "targets": Special(type="np.ndarray | None", encode="floats_to_v1", decode="token_array_from_v1"),
+        },
+    ),
+    Type(
+        "Turn",
+        needed="role text",
+        home="transcripts",
+        fields={
+            "model": Special(plain=True),
+            **dict.fromkeys(("token_ids", "logprobs"), _STORED),
+            "tool_calls": Special(encode="sendable_calls"),
+        },
+    ),
     Type("Problem", needed="reason message", convert=False),
     Type("Usage"),
     Type("ModelUsage", needed="model usage"),
@@ -311,15 +441,13 @@ BECAUSE = {
         TrajectoryBatch
     """,
     "a oneof is a union of types, or a type holds one": """
-        CodeTest EvaluateWithOrchestratorModelRequest EvaluateWithOrchestratorModelResponse FormatScorer
-        AnsweredEnvironment AskedSample EnvironmentQuestion ForwardItem LogprobsItem ModelInput ModelInputChunk
-        OrchestratorAnswer OrchestratorQuestion Sample SampleItem SampleQuestion ScoreOptions Teacher
+        EvaluateWithOrchestratorModelRequest EvaluateWithOrchestratorModelResponse FormatScorer
+        AnsweredEnvironment AskedSample EnvironmentQuestion ModelInput ModelInputChunk
+        OrchestratorAnswer Sample ScoreOptions Teacher
     """,
     "one of such a union; most have short forms as text, or methods": """
-        AnsweredForward AnsweredGrade AnsweredSample ArgmaxQuestion ChatMessage Conversation Datum EpisodeAction
-        FileDataset ForwardQuestion GradeQuestion HubDataset HubModel ImageAssetChunk ImageChunk InlineDataset
-        InstalledModel LocalModel LogprobsQuestion Marks MessagePart OpenAIModel OpenEpisode OrchestratorModel
-        TextScorer TinkerModel ToolCall
+        AnsweredForward AnsweredSample ChatMessage Conversation Datum EpisodeAction FileDataset HubDataset
+        ImageAssetChunk ImageChunk InlineDataset Marks MessagePart OpenEpisode TextScorer ToolCall
     """,
     "what models said is bytes in the message and text in the type, which counts what was not UTF-8": """
         AnsweredSequence CodeItem ExtractAnswerRequest ExtractCodeRequest GradeItem RubricItem

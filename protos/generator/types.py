@@ -7,7 +7,7 @@ import re
 import textwrap
 from pathlib import Path
 
-from generator.python_types import BECAUSE, BY_HAND, ENUMS, ENUMS_BY_HAND, HAND, MODULES, TYPES, Special, Type
+from generator.python_types import BECAUSE, BY_HAND, ENUMS, ENUMS_BY_HAND, HAND, MODULES, TYPES, UNIONS, Special, Type
 from generator.schema import Enum, Field, Message, Schema
 
 __all__ = ["annotation_of", "by_message", "default_of", "fields_of", "joined_enums", "make", "summary"]
@@ -35,7 +35,7 @@ SCALARS = {
 def by_message(schema: Schema) -> dict[str, Type]:
     """The types, by their message: those that are listed, and one for each message that is listed nowhere."""
     types = {type_.message: type_ for type_ in TYPES}
-    listed = [*types, *(name for names in BECAUSE.values() for name in names.split())]
+    listed = [*types, *UNIONS, *(name for names in BECAUSE.values() for name in names.split())]
     if wrong := {name for name in listed if name not in schema.messages or listed.count(name) > 1}:
         raise SystemExit(f"python_types.py lists {', '.join(sorted(wrong))}, which no proto has, or twice")
     asked: set[str] = set()
@@ -46,10 +46,10 @@ def by_message(schema: Schema) -> dict[str, Type]:
             fields = schema.messages[name].fields
             pending += [inner.type_name for field in fields for inner in (field, field.value) if inner is not None]
     for name, message in schema.messages.items():
-        if name in types or name in BY_HAND or name in HAND:
+        if name in types or name in BY_HAND or name in HAND or name in UNIONS:
             continue
         if message.oneofs:
-            raise SystemExit(f"{name} has a oneof: convert it by hand, and list it in BY_HAND or HAND")
+            raise SystemExit(f"{name} has a oneof: list it in UNIONS, or its type with what converts the oneof")
         unknown = [field.name for field in message.fields if field.type_name in BY_HAND - HAND.keys()]
         if unknown:
             raise SystemExit(f"{name}.{unknown[0]} has a type that is converted by hand: list it in HAND")
@@ -70,6 +70,7 @@ def make(schema: Schema, into: Path) -> dict[str, str]:
     homes: dict[str, set[str]] = {}
     places = [(name, hand.module) for name, hand in HAND.items() if hand.module not in ("", "generated")]
     places += [(type_.python, type_.home or type_.module) for type_ in types.values()]
+    places += [(union.name, union.module) for union in UNIONS.values() if union.module]
     for name, home in [*places, *ENUMS.items()]:
         homes.setdefault(home, set()).add(name)
     return {f"{module}.py": _module(module, schema, types, homes) for module in MODULES}
@@ -97,9 +98,9 @@ def _module(module: str, schema: Schema, types: dict[str, Type], homes: dict[str
 
 
 def fields_of(type_: Type, message: Message) -> list[Field]:
-    """The message's fields, in the type's order."""
+    """The message's fields, in the type's order, but those of a oneof."""
     if not type_.order:
-        return list(message.fields)
+        return [field for field in message.fields if not field.oneof]
     order = type_.order.split()
     missing = {field.name for field in message.fields} ^ set(order)
     if missing:
@@ -202,6 +203,8 @@ def annotation_of(type_: Type, field: Field, types: dict[str, Type]) -> str:
 def _plain(kind: str, type_name: str, types: dict[str, Type]) -> str:
     if type_name in HAND and HAND[type_name].type:
         return HAND[type_name].type
+    if type_name in UNIONS:
+        return UNIONS[type_name].name
     if kind in ("message", "enum"):
         return types[type_name].python if type_name in types else type_name
     return SCALARS[kind][0]

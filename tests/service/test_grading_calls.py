@@ -338,6 +338,23 @@ async def test_every_scorer_scores(grading: Any, scorer: Any, right: tuple[str, 
     assert [grade.score for grade in grades] == [pytest.approx(grades[0].score), 0.0]
 
 
+@rows(
+    ("grader", "options", "pair"),
+    [
+        ("numeric", {"relative_tolerance": 0.1}, ("10", "about 10.5")),
+        ("multiple_choice", {"choices": ["red", "blue"]}, ("blue", "It is B.")),
+        ("math", {"rounding_digits": 2}, ("0.3333333", "so \\boxed{0.33}")),
+    ],
+)
+async def test_a_named_grader_scores(grading: Any, grader: str, options: Any, pair: tuple[str, str]):
+    """One that decides at once, and one that asks the worker's processes."""
+    grades = await grading.score([pair, (pair[0], "?")], ScoreOptions(grader=grader, grader_options=options))
+
+    assert grades[0].verdict is CORRECT, grades[0]
+    assert grades[1].verdict is not CORRECT
+    assert {grade.method for grade in grades} == {grader}
+
+
 async def test_a_threshold_decides_what_is_correct(grading: Any):
     """A score below it, but above 0, is partial."""
     pairs = [("v b c d", "v b x y")]

@@ -12,8 +12,7 @@ from typing import Any
 from crucible_bridge.client.calls import Calls
 from crucible_bridge.codec import generated
 from crucible_bridge.codec.fields import each_decoded, each_encoded, encoded, made, several
-from crucible_bridge.codec.generated import FOLLOW_POLICY_PAIR
-from crucible_bridge.codec.models import model_ref_to_v1
+from crucible_bridge.codec.generated import FOLLOW_POLICY_PAIR, model_ref_to_v1
 from crucible_bridge.codec.options import options_to_v1
 from crucible_bridge.types import ModelRef
 from crucible_bridge.types.generated import (

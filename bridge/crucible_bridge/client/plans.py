@@ -10,7 +10,7 @@ from typing import Any
 
 from crucible_bridge.client.calls import Calls
 from crucible_bridge.codec.fields import made, sendable
-from crucible_bridge.codec.models import model_ref_to_v1
+from crucible_bridge.codec.generated import model_ref_to_v1
 from crucible_bridge.codec.plans import evaluation_plan_to_v1
 from crucible_bridge.codec.results import evaluation_from_v1
 from crucible_bridge.errors import InvalidField

@@ -8,8 +8,6 @@ from crucible_bridge.codec import generated, prompts
 from crucible_bridge.codec.code import (
     code_item_from_v1,
     code_item_to_v1,
-    code_test_from_v1,
-    code_test_to_v1,
     extract_code_request_from_v1,
     extract_code_request_to_v1,
     grade_code_request_from_v1,
@@ -97,7 +95,6 @@ from crucible_bridge.codec.model_calls import (
 from crucible_bridge.codec.model_calls import (
     sample_answer_to_v1 as sample_answer_to_v1,
 )
-from crucible_bridge.codec.models import model_ref_from_v1, model_ref_to_v1
 from crucible_bridge.codec.options import MAX_OPTION_DEPTH, options_from_v1, options_to_v1
 from crucible_bridge.codec.orchestrator import (
     accepted_from_v1,
@@ -149,8 +146,6 @@ __all__ = [
     "batch_from_v1",
     "code_item_from_v1",
     "code_item_to_v1",
-    "code_test_from_v1",
-    "code_test_to_v1",
     "conversation_from_v1",
     "conversation_to_v1",
     "dataset_from_v1",
@@ -188,8 +183,6 @@ __all__ = [
     "metrics_to_v1",
     "model_input_from_v1",
     "model_input_to_v1",
-    "model_ref_from_v1",
-    "model_ref_to_v1",
     "options_from_v1",
     "options_to_v1",
     "page_to_v1",

@@ -13,7 +13,6 @@ from crucible_bridge.codec.data import (
     model_input_to_v1,
     set_prompt,
 )
-from crucible_bridge.codec.enums import VERDICT_PAIR
 from crucible_bridge.codec.fields import (
     at_least,
     at_most_bytes,
@@ -29,12 +28,10 @@ from crucible_bridge.codec.options import options_from_v1, options_to_v1
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
     AnsweredEnvironment,
-    AnsweredGrade,
     Conversation,
     Datum,
     EnvironmentQuestion,
     EpisodeAction,
-    GradeQuestion,
     ModelInput,
     OpenEpisode,
     Sample,
@@ -43,73 +40,15 @@ from crucible_bridge.types import (
 from crucible_bridge.v1 import orchestrator_pb2 as pb
 
 __all__ = [
+    "asked_sample_from_v1",
+    "asked_sample_to_v1",
     "environment_answer_from_v1",
     "environment_answer_to_v1",
     "environment_question_from_v1",
     "environment_question_to_v1",
-    "grade_from_v1",
-    "grade_question_from_v1",
-    "grade_question_to_v1",
-    "grade_to_v1",
+    "measurements_from_v1",
+    "share_from_v1",
 ]
-
-
-def grade_question_to_v1(question: GradeQuestion) -> pb.GradeQuestion:
-    """Encode a question for a grade."""
-    return pb.GradeQuestion(
-        grader=question.grader,
-        evaluator=question.evaluator,
-        sample=_sample_to_v1(question.sample),
-        repeat=question.repeat,
-        response=question.response,
-    )
-
-
-def grade_question_from_v1(message: pb.GradeQuestion, field: str) -> GradeQuestion:
-    """Decode a question for a grade.
-
-    Raises:
-        InvalidField: its sample is malformed.
-    """
-    return GradeQuestion(
-        grader=message.grader,
-        evaluator=message.evaluator,
-        sample=_sample_from_v1(message.sample, child(field, "sample")),
-        repeat=message.repeat,
-        response=message.response,
-    )
-
-
-def grade_to_v1(grade: AnsweredGrade) -> pb.AnsweredGrade:
-    """Encode a grade."""
-    return pb.AnsweredGrade(
-        verdict=None if grade.verdict is None else VERDICT_PAIR.to_v1(grade.verdict),
-        score=grade.score,
-        reason=grade.reason,
-        extracted=grade.extracted,
-        measurements=grade.measurements,
-    )
-
-
-def grade_from_v1(message: pb.AnsweredGrade, field: str) -> AnsweredGrade:
-    """Decode a grade; whether verdict and score fit each other is not checked here.
-
-    Raises:
-        InvalidField: a number is out of its range, or the verdict is unknown.
-    """
-    score = message.score if message.HasField("score") else None
-    if score is not None:
-        within(score, 0, 1, child(field, "score"))
-    verdict = None
-    if message.verdict:
-        verdict = VERDICT_PAIR.from_v1(message.verdict, child(field, "verdict"))
-    return AnsweredGrade(
-        verdict=verdict,
-        score=score,
-        reason=message.reason,
-        extracted=message.extracted,
-        measurements=_numbers(message.measurements, child(field, "measurements")),
-    )
 
 
 def environment_question_to_v1(question: EnvironmentQuestion) -> pb.EnvironmentQuestion:
@@ -120,7 +59,7 @@ def environment_question_to_v1(question: EnvironmentQuestion) -> pb.EnvironmentQ
             message.open.CopyFrom(
                 pb.OpenEpisode(
                     evaluator=opened.evaluator,
-                    sample=_sample_to_v1(opened.sample),
+                    sample=asked_sample_to_v1(opened.sample),
                     seed=opened.seed,
                     rollout=opened.rollout,
                     options=options_to_v1(opened.options, "question.environment.open.options"),
@@ -145,7 +84,7 @@ def environment_question_from_v1(message: pb.EnvironmentQuestion, field: str) ->
             opened, path = message.open, child(field, "open")
             question: OpenEpisode | EpisodeAction = OpenEpisode(
                 evaluator=opened.evaluator,
-                sample=_sample_from_v1(opened.sample, child(path, "sample")),
+                sample=asked_sample_from_v1(opened.sample, child(path, "sample")),
                 seed=opened.seed,
                 rollout=opened.rollout,
                 options=options_from_v1(opened.options, child(path, "options")),
@@ -203,7 +142,7 @@ def environment_answer_from_v1(message: pb.AnsweredEnvironment, field: str) -> A
         observation=observation,
         reward=message.reward,
         done=message.done,
-        metrics=_numbers(message.metrics, child(field, "metrics")),
+        metrics=measurements_from_v1(message.metrics, child(field, "metrics")),
         stop=(*message.stop, *message.stop_tokens),
         tags=tuple(message.tags),
     )
@@ -220,7 +159,8 @@ def _action_from_v1(message: pb.EpisodeAction, field: str) -> EpisodeAction:
     return EpisodeAction(turn=message.turn, text=message.text, tokens=tokens, stop_reason=message.stop_reason)
 
 
-def _sample_to_v1(sample: Sample) -> pb.AskedSample:
+def asked_sample_to_v1(sample: Sample) -> pb.AskedSample:
+    """Encode the sample of a question."""
     message = pb.AskedSample(
         id=sample.id,
         targets=sample.targets,
@@ -238,7 +178,12 @@ def _sample_to_v1(sample: Sample) -> pb.AskedSample:
     return message
 
 
-def _sample_from_v1(message: pb.AskedSample, field: str) -> Sample:
+def asked_sample_from_v1(message: pb.AskedSample, field: str) -> Sample:
+    """Decode the sample of a question.
+
+    Raises:
+        InvalidField: it has no input, or the input is malformed.
+    """
     asked = _input_from_v1(message, "input", field)
     if asked is None:
         raise InvalidField(field, "has no input")
@@ -266,8 +211,18 @@ def _input_from_v1(
             return None
 
 
-def _numbers(values: Mapping[str, float], field: str) -> dict[str, float]:
-    """Finite numbers by name, as many as one turn or sample may have."""
+def share_from_v1(score: float, field: str) -> float:
+    """A score from 0 to 1; raises InvalidField if it is another number."""
+    within(score, 0, 1, field)
+    return score
+
+
+def measurements_from_v1(values: Mapping[str, float], field: str) -> dict[str, float]:
+    """Finite numbers by name.
+
+    Raises:
+        InvalidField: they are more than one turn or sample may have, or one is not finite or has no name.
+    """
     at_most_count(values, bounds.ANSWERED_GRADE_MEASUREMENTS_MAX_COUNT, field)
     for name in values:
         at_most_bytes(name, bounds.ANSWERED_GRADE_MEASUREMENTS_MAX_BYTES, entry(field, name[:20]))

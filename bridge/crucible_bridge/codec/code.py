@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-from typing import get_args
-
-from crucible_bridge.codec.fields import child, made, of_type, sendable, several
+from crucible_bridge.codec.fields import child, of_type, sendable, several
 from crucible_bridge.codec.generated import (
-    call_test_from_v1,
-    call_test_to_v1,
     code_grades_from_v1,
     code_grades_to_v1,
     code_limits_from_v1,
     code_limits_to_v1,
-    input_output_tests_from_v1,
-    input_output_tests_to_v1,
-    stdio_test_from_v1,
-    stdio_test_to_v1,
+    code_test_from_v1,
+    code_test_to_v1,
 )
 from crucible_bridge.codec.grade_items import response_from_v1, response_to_v1
 from crucible_bridge.errors import InvalidField, clipped
 from crucible_bridge.types import (
-    Assertions,
-    CallTest,
     CodeItem,
-    CodeTest,
     ExtractCodeRequest,
     GradeCodeRequest,
-    InputOutputTests,
-    StdioTest,
     bounds,
 )
 from crucible_bridge.v1 import grading_pb2 as pb
@@ -48,47 +37,6 @@ __all__ = [
 
 (LANGUAGE,) = bounds.GRADE_CODE_REQUEST_LANGUAGE_ONE_OF
 """The one language of programs."""
-
-
-def code_test_to_v1(test: CodeTest, field: str) -> pb.CodeTest:
-    """Encode a test of a program.
-
-    Raises:
-        InvalidField: it is not a test, or a value in it is not text.
-    """
-    match test:
-        case Assertions(source=source):
-            return made(pb.CodeTest, field, assertions=source)
-        case StdioTest():
-            return pb.CodeTest(stdio=stdio_test_to_v1(test, child(field, "stdio")))
-        case InputOutputTests():
-            return pb.CodeTest(input_output=input_output_tests_to_v1(test, child(field, "input_output")))
-        case CallTest():
-            return pb.CodeTest(call=call_test_to_v1(test, child(field, "call")))
-        case unknown:
-            known = ", ".join(kind.__name__ for kind in get_args(CodeTest))
-            raise InvalidField(field, f"is {clipped(unknown)}, which is no test; known are: {known}")
-
-
-def code_test_from_v1(message: pb.CodeTest, field: str) -> CodeTest:
-    """Decode a test of a program.
-
-    Raises:
-        InvalidField: it tests nothing, or a call names no function or no value.
-    """
-    match message.WhichOneof("test"):
-        case "assertions":
-            if not message.assertions.strip():
-                raise InvalidField(child(field, "assertions"), "is blank")
-            return Assertions(message.assertions)
-        case "stdio":
-            return stdio_test_from_v1(message.stdio, child(field, "stdio"))
-        case "input_output":
-            return input_output_tests_from_v1(message.input_output, child(field, "input_output"))
-        case "call":
-            return call_test_from_v1(message.call, child(field, "call"))
-        case _:
-            raise InvalidField(field, "names no test")
 
 
 def code_item_to_v1(item: CodeItem, field: str) -> pb.CodeItem:

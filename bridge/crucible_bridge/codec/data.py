@@ -43,9 +43,9 @@ __all__ = [
     "conversation_to_v1",
     "datum_from_v1",
     "datum_to_v1",
+    "get_prompt",
     "model_input_from_v1",
     "model_input_to_v1",
-    "prompt_from_v1",
     "sample_from_v1",
     "sample_to_v1",
     "set_prompt",
@@ -315,7 +315,7 @@ def set_prompt(message: Any, prompt: str | Conversation | ModelInput, field: str
             raise InvalidField(field, f"is a {type(prompt).__name__}, not a prompt")
 
 
-def prompt_from_v1(message: Any, field: str) -> str | Conversation | ModelInput:
+def get_prompt(message: Any, field: str) -> str | Conversation | ModelInput:
     """Decode the prompt of a message that has a prompt.
 
     Raises:

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 from crucible_bridge.codec import relations
 from crucible_bridge.codec.bulk import stored_array_from_v1
+from crucible_bridge.codec.caller_questions import (
+    asked_sample_from_v1,
+    asked_sample_to_v1,
+    environment_question_from_v1,
+    environment_question_to_v1,
+    measurements_from_v1,
+    share_from_v1,
+)
 from crucible_bridge.codec.data import (
     conversation_from_v1,
     conversation_to_v1,
     datum_from_v1,
     datum_to_v1,
+    get_prompt,
     model_input_from_v1,
     model_input_to_v1,
+    set_prompt,
     tool_call_from_v1,
     tool_call_to_v1,
 )
@@ -43,12 +54,12 @@ from crucible_bridge.codec.fields import (
     within,
 )
 from crucible_bridge.codec.grade_items import (
+    assertions_from_v1,
     grade_item_from_v1,
     grade_item_to_v1,
     rubric_item_from_v1,
     rubric_item_to_v1,
 )
-from crucible_bridge.codec.models import model_ref_from_v1, model_ref_to_v1
 from crucible_bridge.codec.options import options_from_v1, options_to_v1
 from crucible_bridge.codec.outcomes import metrics_from_v1, metrics_to_v1, problem_from_v1, problem_to_v1
 from crucible_bridge.codec.requests import (
@@ -65,18 +76,20 @@ from crucible_bridge.codec.sequences import (
     sampled_sequence_from_v1,
     sampled_sequence_to_v1,
     table_from_v1,
+    token_array_from_v1,
     token_table_from_v1,
 )
 from crucible_bridge.codec.transcripts import (
     recorded_sample_from_v1,
     recorded_sample_to_v1,
-    sample_prompt_from_v1,
-    sample_prompt_to_v1,
-    turn_from_v1,
-    turn_to_v1,
+    sendable_calls,
+    sendable_to_v1,
 )
-from crucible_bridge.errors import InvalidField
+from crucible_bridge.errors import InvalidField, clipped
 from crucible_bridge.types import (
+    AnsweredGrade,
+    ArgmaxQuestion,
+    Assertions,
     BackendInfo,
     BackgroundTask,
     BatchLimits,
@@ -92,12 +105,17 @@ from crucible_bridge.types import (
     CloseExperimentResponse,
     CodeGrades,
     CodeLimits,
+    CodeTest,
     CompareRequest,
+    Conversation,
     CriterionScore,
+    Datum,
     Detokenized,
     DetokenizeRequest,
     DetokenizeResponse,
     DrainReport,
+    EmbeddedModel,
+    EnvironmentQuestion,
     EvaluateRequest,
     Evaluation,
     EvaluationComparison,
@@ -114,6 +132,7 @@ from crucible_bridge.types import (
     FollowRunResponse,
     ForwardAnswer,
     ForwardOutput,
+    ForwardQuestion,
     GatedMetric,
     GateMetric,
     GatePolicy,
@@ -128,15 +147,19 @@ from crucible_bridge.types import (
     GetUrlResponse,
     Grade,
     GradeMathRequest,
+    GradeQuestion,
     GradeRubricRequest,
     HeldAccepted,
     HeldEnded,
+    HubModel,
     InputOutputTests,
+    InstalledModel,
     Limits,
     ListRenderersRequest,
     ListRenderersResponse,
     ListRunsRequest,
     ListRunsResponse,
+    LocalModel,
     LoggedMetrics,
     LoggerState,
     LogHparamsRequest,
@@ -146,14 +169,19 @@ from crucible_bridge.types import (
     LogMetricsRequest,
     LogMetricsResponse,
     LogprobsAnswer,
+    LogprobsItem,
+    LogprobsQuestion,
     MathGrades,
     MathPolicy,
     MetricSeries,
     ModelPrice,
+    ModelRef,
     ModelUsage,
     NumericScorer,
+    OpenAIModel,
     OpenExperimentRequest,
     OpenExperimentResponse,
+    OrchestratorModel,
     OutputComparison,
     PairedComparison,
     ParsedResponse,
@@ -165,6 +193,7 @@ from crucible_bridge.types import (
     PlannedEvaluation,
     PreferencePair,
     ProblemCounts,
+    Question,
     RankBy,
     RawResponse,
     RegexScorer,
@@ -184,6 +213,9 @@ from crucible_bridge.types import (
     SampleAnswer,
     SampleChange,
     SampledItem,
+    SampleItem,
+    SamplePrompt,
+    SampleQuestion,
     SampleResult,
     SamplingParams,
     ScoredCount,
@@ -198,14 +230,17 @@ from crucible_bridge.types import (
     SyncResponse,
     TeacherAnswer,
     Termination,
+    TinkerModel,
     Tokenized,
     TokenizeRequest,
     TokenizeResponse,
+    TokenPrompt,
     TokenSequence,
     Trajectory,
     TrajectoryGroup,
     Transition,
     TruncatedPart,
+    Turn,
     UnfollowRunRequest,
     UnfollowRunResponse,
     UnparsedToolCall,
@@ -219,12 +254,17 @@ from crucible_bridge.v1 import (
     grading_pb2,
     metrics_pb2,
     models_pb2,
+    orchestrator_pb2,
     rendering_pb2,
     types_pb2,
     worker_pb2,
 )
 
 __all__ = [
+    "answered_grade_from_v1",
+    "answered_grade_to_v1",
+    "argmax_question_from_v1",
+    "argmax_question_to_v1",
     "backend_info_from_v1",
     "backend_info_to_v1",
     "background_task_from_v1",
@@ -255,6 +295,8 @@ __all__ = [
     "code_grades_to_v1",
     "code_limits_from_v1",
     "code_limits_to_v1",
+    "code_test_from_v1",
+    "code_test_to_v1",
     "compare_request_from_v1",
     "compare_request_to_v1",
     "criterion_score_from_v1",
@@ -295,8 +337,12 @@ __all__ = [
     "follow_run_response_to_v1",
     "forward_answer_from_v1",
     "forward_answer_to_v1",
+    "forward_item_from_v1",
+    "forward_item_to_v1",
     "forward_output_from_v1",
     "forward_output_to_v1",
+    "forward_question_from_v1",
+    "forward_question_to_v1",
     "gate_metric_from_v1",
     "gate_metric_to_v1",
     "gate_policy_from_v1",
@@ -320,6 +366,8 @@ __all__ = [
     "grade_from_v1",
     "grade_math_request_from_v1",
     "grade_math_request_to_v1",
+    "grade_question_from_v1",
+    "grade_question_to_v1",
     "grade_rubric_request_from_v1",
     "grade_rubric_request_to_v1",
     "grade_to_v1",
@@ -327,8 +375,12 @@ __all__ = [
     "held_accepted_to_v1",
     "held_ended_from_v1",
     "held_ended_to_v1",
+    "hub_model_from_v1",
+    "hub_model_to_v1",
     "input_output_tests_from_v1",
     "input_output_tests_to_v1",
+    "installed_model_from_v1",
+    "installed_model_to_v1",
     "limits_from_v1",
     "limits_to_v1",
     "list_renderers_request_from_v1",
@@ -339,6 +391,8 @@ __all__ = [
     "list_runs_request_to_v1",
     "list_runs_response_from_v1",
     "list_runs_response_to_v1",
+    "local_model_from_v1",
+    "local_model_to_v1",
     "log_hparams_request_from_v1",
     "log_hparams_request_to_v1",
     "log_hparams_response_from_v1",
@@ -357,6 +411,10 @@ __all__ = [
     "logger_state_to_v1",
     "logprobs_answer_from_v1",
     "logprobs_answer_to_v1",
+    "logprobs_item_from_v1",
+    "logprobs_item_to_v1",
+    "logprobs_question_from_v1",
+    "logprobs_question_to_v1",
     "math_grades_from_v1",
     "math_grades_to_v1",
     "math_policy_from_v1",
@@ -365,14 +423,22 @@ __all__ = [
     "metric_series_to_v1",
     "model_price_from_v1",
     "model_price_to_v1",
+    "model_ref_from_v1",
+    "model_ref_to_v1",
     "model_usage_from_v1",
     "model_usage_to_v1",
     "numeric_scorer_from_v1",
     "numeric_scorer_to_v1",
+    "open_ai_model_from_v1",
+    "open_ai_model_to_v1",
     "open_experiment_request_from_v1",
     "open_experiment_request_to_v1",
     "open_experiment_response_from_v1",
     "open_experiment_response_to_v1",
+    "orchestrator_model_from_v1",
+    "orchestrator_model_to_v1",
+    "orchestrator_question_from_v1",
+    "orchestrator_question_to_v1",
     "output_comparison_from_v1",
     "output_comparison_to_v1",
     "paired_comparison_from_v1",
@@ -429,6 +495,12 @@ __all__ = [
     "sample_answer_to_v1",
     "sample_change_from_v1",
     "sample_change_to_v1",
+    "sample_item_from_v1",
+    "sample_item_to_v1",
+    "sample_prompt_from_v1",
+    "sample_prompt_to_v1",
+    "sample_question_from_v1",
+    "sample_question_to_v1",
     "sample_result_from_v1",
     "sample_result_to_v1",
     "sampled_item_from_v1",
@@ -457,6 +529,8 @@ __all__ = [
     "sync_response_to_v1",
     "teacher_answer_from_v1",
     "teacher_answer_to_v1",
+    "tinker_model_from_v1",
+    "tinker_model_to_v1",
     "token_sequence_from_v1",
     "token_sequence_to_v1",
     "tokenize_request_from_v1",
@@ -473,6 +547,8 @@ __all__ = [
     "transition_to_v1",
     "truncated_part_from_v1",
     "truncated_part_to_v1",
+    "turn_from_v1",
+    "turn_to_v1",
     "unfollow_run_request_from_v1",
     "unfollow_run_request_to_v1",
     "unfollow_run_response_from_v1",
@@ -490,6 +566,384 @@ GATE_TIER_PAIR = EnumPair(GateTier, evaluation_pb2.GateTier, "GATE_TIER_")
 GATE_VERDICT_PAIR = EnumPair(GateVerdict, evaluation_pb2.GateVerdict, "GATE_VERDICT_")
 TERMINATION_PAIR = EnumPair(Termination, rendering_pb2.Termination, "TERMINATION_")
 REPLICA_STATE_PAIR = EnumPair(ReplicaState, worker_pb2.ReplicaState, "REPLICA_STATE_")
+
+
+def hub_model_to_v1(value: HubModel) -> types_pb2.HubModel:
+    """Encode: A Hugging Face causal language model of the hub."""
+    return types_pb2.HubModel(
+        repo_id=value.repo_id,
+        revision=value.revision,
+        adapter_path=value.adapter_path,
+        device=value.device,
+        dtype=value.dtype,
+    )
+
+
+def hub_model_from_v1(message: types_pb2.HubModel, field: str = "") -> HubModel:
+    """Decode: A Hugging Face causal language model of the hub.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    return HubModel(
+        repo_id=message.repo_id,
+        revision=message.revision if message.HasField("revision") else None,
+        adapter_path=message.adapter_path if message.HasField("adapter_path") else None,
+        device=message.device if message.HasField("device") else None,
+        dtype=message.dtype if message.HasField("dtype") else None,
+    ).checked(field)
+
+
+def installed_model_to_v1(value: InstalledModel) -> types_pb2.InstalledModel:
+    """Encode: A model of a backend that was installed alongside the worker."""
+    return types_pb2.InstalledModel(
+        scheme=value.scheme,
+        name=value.name,
+    )
+
+
+def installed_model_from_v1(message: types_pb2.InstalledModel, field: str = "") -> InstalledModel:
+    """Decode: A model of a backend that was installed alongside the worker.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    return InstalledModel(
+        scheme=message.scheme,
+        name=message.name,
+    ).checked(field)
+
+
+def local_model_to_v1(value: LocalModel) -> types_pb2.LocalModel:
+    """Encode: A Hugging Face causal language model on disk."""
+    return types_pb2.LocalModel(
+        path=value.path,
+        adapter_path=value.adapter_path,
+        device=value.device,
+        dtype=value.dtype,
+    )
+
+
+def local_model_from_v1(message: types_pb2.LocalModel, field: str = "") -> LocalModel:
+    """Decode: A Hugging Face causal language model on disk.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    return LocalModel(
+        path=message.path,
+        adapter_path=message.adapter_path if message.HasField("adapter_path") else None,
+        device=message.device if message.HasField("device") else None,
+        dtype=message.dtype if message.HasField("dtype") else None,
+    ).checked(field)
+
+
+def tinker_model_to_v1(value: TinkerModel) -> types_pb2.TinkerModel:
+    """Encode: A model of the Tinker service, or of a server that speaks its API."""
+    return types_pb2.TinkerModel(
+        model_path=value.model_path,
+        state_path=value.state_path,
+        base_model=value.base_model,
+        service=value.service,
+    )
+
+
+def tinker_model_from_v1(message: types_pb2.TinkerModel, field: str = "") -> TinkerModel:
+    """Decode: A model of the Tinker service, or of a server that speaks its API.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    return TinkerModel(
+        model_path=message.model_path if message.HasField("model_path") else None,
+        state_path=message.state_path if message.HasField("state_path") else None,
+        base_model=message.base_model if message.HasField("base_model") else None,
+        service=message.service if message.HasField("service") else None,
+    ).checked(field)
+
+
+def open_ai_model_to_v1(value: OpenAIModel) -> types_pb2.OpenAIModel:
+    """Encode: A model behind an OpenAI-compatible server."""
+    return types_pb2.OpenAIModel(
+        server=value.server,
+        model=value.model,
+    )
+
+
+def open_ai_model_from_v1(message: types_pb2.OpenAIModel, field: str = "") -> OpenAIModel:
+    """Decode: A model behind an OpenAI-compatible server.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    if not message.server:
+        raise InvalidField(child(field, "server"), "is empty")
+    if not message.model:
+        raise InvalidField(child(field, "model"), "is empty")
+    relations.openai_model(message, field)
+    return OpenAIModel(
+        server=message.server,
+        model=message.model,
+    )
+
+
+def orchestrator_model_to_v1(value: OrchestratorModel) -> types_pb2.OrchestratorModel:
+    """Encode: A model that the orchestrator holds and answers for."""
+    return types_pb2.OrchestratorModel(
+        name=value.name,
+    )
+
+
+def orchestrator_model_from_v1(message: types_pb2.OrchestratorModel, field: str = "") -> OrchestratorModel:
+    """Decode: A model that the orchestrator holds and answers for.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    if not message.name:
+        raise InvalidField(child(field, "name"), "is empty")
+    at_most_bytes(message.name, bounds.ORCHESTRATOR_MODEL_NAME_MAX_BYTES, child(field, "name"))
+    return OrchestratorModel(
+        name=message.name,
+    )
+
+
+def sample_question_to_v1(value: SampleQuestion, field: str = "") -> orchestrator_pb2.SampleQuestion:
+    """Encode: Asks for continuations of a prompt."""
+    message = orchestrator_pb2.SampleQuestion(
+        num_samples=value.num_samples,
+        sampling=sampling_params_to_v1(value.sampling),
+        plain=value.plain,
+    )
+    set_prompt(message, value.prompt, child(field, "prompt"))
+    return message
+
+
+def sample_question_from_v1(message: orchestrator_pb2.SampleQuestion, field: str = "") -> SampleQuestion:
+    """Decode: Asks for continuations of a prompt.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    prompt = get_prompt(message, field)
+    at_least(message.num_samples, bounds.SAMPLE_QUESTION_NUM_SAMPLES_LEAST, child(field, "num_samples"))
+    return SampleQuestion(
+        prompt=prompt,
+        num_samples=message.num_samples,
+        sampling=sampling_params_from_v1(message.sampling, child(field, "sampling")),
+        plain=message.plain,
+    )
+
+
+def logprobs_question_to_v1(value: LogprobsQuestion) -> orchestrator_pb2.LogprobsQuestion:
+    """Encode: Asks for log-probabilities of a sequence."""
+    return orchestrator_pb2.LogprobsQuestion(
+        sequence=model_input_to_v1(value.sequence),
+    )
+
+
+def logprobs_question_from_v1(message: orchestrator_pb2.LogprobsQuestion, field: str = "") -> LogprobsQuestion:
+    """Decode: Asks for log-probabilities of a sequence.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    return LogprobsQuestion(
+        sequence=model_input_from_v1(message.sequence, child(field, "sequence")),
+    )
+
+
+def forward_question_to_v1(value: ForwardQuestion) -> orchestrator_pb2.ForwardQuestion:
+    """Encode: Asks for a forward pass."""
+    return orchestrator_pb2.ForwardQuestion(
+        data=[datum_to_v1(item) for item in value.data],
+    )
+
+
+def forward_question_from_v1(message: orchestrator_pb2.ForwardQuestion, field: str = "") -> ForwardQuestion:
+    """Decode: Asks for a forward pass.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    return ForwardQuestion(
+        data=each_decoded(datum_from_v1, message.data, child(field, "data")),
+    )
+
+
+def argmax_question_to_v1(value: ArgmaxQuestion) -> orchestrator_pb2.ArgmaxQuestion:
+    """Encode: Asks for the likeliest token at every position of a sequence."""
+    return orchestrator_pb2.ArgmaxQuestion(
+        sequence=model_input_to_v1(value.sequence),
+    )
+
+
+def argmax_question_from_v1(message: orchestrator_pb2.ArgmaxQuestion, field: str = "") -> ArgmaxQuestion:
+    """Decode: Asks for the likeliest token at every position of a sequence.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    return ArgmaxQuestion(
+        sequence=model_input_from_v1(message.sequence, child(field, "sequence")),
+    )
+
+
+def grade_question_to_v1(value: GradeQuestion) -> orchestrator_pb2.GradeQuestion:
+    """Encode: Asks for the grade of one answer."""
+    return orchestrator_pb2.GradeQuestion(
+        grader=value.grader,
+        evaluator=value.evaluator,
+        sample=asked_sample_to_v1(value.sample),
+        repeat=value.repeat,
+        response=value.response,
+    )
+
+
+def grade_question_from_v1(message: orchestrator_pb2.GradeQuestion, field: str = "") -> GradeQuestion:
+    """Decode: Asks for the grade of one answer.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    at_least(message.repeat, bounds.GRADE_QUESTION_REPEAT_LEAST, child(field, "repeat"))
+    return GradeQuestion(
+        grader=message.grader,
+        evaluator=message.evaluator,
+        sample=asked_sample_from_v1(message.sample, child(field, "sample")),
+        repeat=message.repeat,
+        response=message.response,
+    )
+
+
+def answered_grade_to_v1(value: AnsweredGrade) -> orchestrator_pb2.AnsweredGrade:
+    """Encode: The grade of an answer: a verdict, a score, or both."""
+    return orchestrator_pb2.AnsweredGrade(
+        verdict=None if value.verdict is None else VERDICT_PAIR.to_number[value.verdict],
+        score=value.score,
+        reason=value.reason,
+        extracted=value.extracted,
+        measurements=value.measurements,
+    )
+
+
+def answered_grade_from_v1(message: orchestrator_pb2.AnsweredGrade, field: str = "") -> AnsweredGrade:
+    """Decode: The grade of an answer: a verdict, a score, or both.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    return AnsweredGrade(
+        verdict=VERDICT_PAIR.from_v1(message.verdict, child(field, "verdict")) if message.verdict else None,
+        score=share_from_v1(message.score, child(field, "score")) if message.HasField("score") else None,
+        reason=message.reason,
+        extracted=message.extracted,
+        measurements=measurements_from_v1(message.measurements, child(field, "measurements")),
+    )
+
+
+def sample_item_to_v1(value: SampleItem, field: str = "") -> models_pb2.SampleItem:
+    """Encode: A prompt to continue."""
+    message = models_pb2.SampleItem(
+        num_samples=value.num_samples,
+        seed=value.seed,
+    )
+    set_prompt(message, value.prompt, child(field, "prompt"))
+    return message
+
+
+def sample_item_from_v1(message: models_pb2.SampleItem, field: str = "") -> SampleItem:
+    """Decode: A prompt to continue.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    prompt = get_prompt(message, field)
+    num_samples = message.num_samples if message.HasField("num_samples") else 1
+    at_least(num_samples, bounds.SAMPLE_ITEM_NUM_SAMPLES_LEAST, child(field, "num_samples"))
+    return SampleItem(
+        prompt=prompt,
+        num_samples=num_samples,
+        seed=message.seed if message.HasField("seed") else None,
+    )
+
+
+def logprobs_item_to_v1(value: LogprobsItem, field: str = "") -> models_pb2.LogprobsItem:
+    """Encode: A sequence to measure."""
+    message = models_pb2.LogprobsItem(
+        continuation=value.continuation,
+        targets=None if value.targets is None else floats_to_v1(value.targets),
+        last_n=value.last_n,
+    )
+    set_prompt(message, value.prompt, child(field, "prompt"))
+    return message
+
+
+def logprobs_item_from_v1(message: models_pb2.LogprobsItem, field: str = "") -> LogprobsItem:
+    """Decode: A sequence to measure.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    prompt = get_prompt(message, field)
+    last_n = message.last_n if message.HasField("last_n") else None
+    if last_n is not None:
+        at_least(last_n, bounds.LOGPROBS_ITEM_LAST_N_LEAST, child(field, "last_n"))
+    return LogprobsItem(
+        prompt=prompt,
+        continuation=numbers(message.continuation),
+        targets=token_array_from_v1(message.targets, child(field, "targets")) if message.HasField("targets") else None,
+        last_n=last_n,
+    )
+
+
+def turn_to_v1(value: Turn) -> evaluation_pb2.Turn:
+    """Encode: A turn of a sample's transcript: what a model got, or what it said."""
+    return evaluation_pb2.Turn(
+        role=unicode_text(value.role),
+        text=unicode_text(value.text),
+        reward=value.reward,
+        tokens=value.tokens,
+        rollout=value.rollout,
+        model=value.model,
+        token_ids=None if value.token_ids is None else floats_to_v1(value.token_ids),
+        logprobs=None if value.logprobs is None else floats_to_v1(value.logprobs),
+        reasoning=unicode_text(value.reasoning),
+        refusal=unicode_text(value.refusal),
+        tool_calls=sendable_calls(value.tool_calls),
+    )
+
+
+def turn_from_v1(message: evaluation_pb2.Turn, field: str = "") -> Turn:
+    """Decode: A turn of a sample's transcript: what a model got, or what it said.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    reward = message.reward if message.HasField("reward") else None
+    if reward is not None and not math.isfinite(reward):
+        raise InvalidField(child(field, "reward"), f"is {reward}, must be finite")
+    tokens = message.tokens if message.HasField("tokens") else None
+    if tokens is not None:
+        at_least(tokens, bounds.TURN_TOKENS_LEAST, child(field, "tokens"))
+    at_least(message.rollout, bounds.TURN_ROLLOUT_LEAST, child(field, "rollout"))
+    return Turn(
+        role=message.role,
+        text=message.text,
+        reward=reward,
+        tokens=tokens,
+        rollout=message.rollout,
+        model=message.model,
+        token_ids=stored_array_from_v1(message.token_ids, child(field, "token_ids"))
+        if message.HasField("token_ids")
+        else None,
+        logprobs=stored_array_from_v1(message.logprobs, child(field, "logprobs"))
+        if message.HasField("logprobs")
+        else None,
+        reasoning=message.reasoning,
+        refusal=message.refusal,
+        tool_calls=each_decoded(tool_call_from_v1, message.tool_calls, child(field, "tool_calls")),
+    )
 
 
 def usage_to_v1(value: Usage) -> types_pb2.Usage:
@@ -4526,3 +4980,186 @@ def model_price_from_v1(message: worker_pb2.ModelPrice, field: str = "") -> Mode
         output=message.output,
         cached=cached,
     )
+
+
+def model_ref_to_v1(value: ModelRef) -> types_pb2.ModelRef:
+    """Encode: Where a model lives."""
+    match value:
+        case EmbeddedModel():
+            return types_pb2.ModelRef(embedded=value.name)
+        case LocalModel():
+            return types_pb2.ModelRef(local=local_model_to_v1(value))
+        case TinkerModel():
+            return types_pb2.ModelRef(tinker=tinker_model_to_v1(value))
+        case OpenAIModel():
+            return types_pb2.ModelRef(openai=open_ai_model_to_v1(value))
+        case OrchestratorModel():
+            return types_pb2.ModelRef(orchestrator=orchestrator_model_to_v1(value))
+        case HubModel():
+            return types_pb2.ModelRef(hub=hub_model_to_v1(value))
+        case InstalledModel():
+            return types_pb2.ModelRef(installed=installed_model_to_v1(value))
+        case _:
+            raise TypeError(f"a {type(value).__name__} is no reference to a model: use parse_model")
+
+
+def model_ref_from_v1(message: types_pb2.ModelRef, field: str = "") -> ModelRef:
+    """Decode: Where a model lives.
+
+    Raises:
+        InvalidField: there is none, or it is malformed.
+    """
+    match message.WhichOneof("model"):
+        case "embedded":
+            if not message.embedded:
+                raise InvalidField(child(field, "embedded"), "is empty")
+            return EmbeddedModel(message.embedded)
+        case "local":
+            return local_model_from_v1(message.local, child(field, "local"))
+        case "tinker":
+            return tinker_model_from_v1(message.tinker, child(field, "tinker"))
+        case "openai":
+            return open_ai_model_from_v1(message.openai, child(field, "openai"))
+        case "orchestrator":
+            return orchestrator_model_from_v1(message.orchestrator, child(field, "orchestrator"))
+        case "hub":
+            return hub_model_from_v1(message.hub, child(field, "hub"))
+        case "installed":
+            return installed_model_from_v1(message.installed, child(field, "installed"))
+        case _:
+            raise InvalidField(field, "names no model")
+
+
+def code_test_to_v1(value: CodeTest, field: str = "") -> grading_pb2.CodeTest:
+    """Encode: A test of a program."""
+    match value:
+        case Assertions():
+            return made(grading_pb2.CodeTest, field, assertions=value.source)
+        case StdioTest():
+            return grading_pb2.CodeTest(stdio=stdio_test_to_v1(value, child(field, "stdio")))
+        case CallTest():
+            return grading_pb2.CodeTest(call=call_test_to_v1(value, child(field, "call")))
+        case InputOutputTests():
+            return grading_pb2.CodeTest(input_output=input_output_tests_to_v1(value, child(field, "input_output")))
+        case _:
+            raise InvalidField(
+                field,
+                f"is {clipped(value)}, which is no test; known are: Assertions, StdioTest, CallTest, InputOutputTests",
+            )
+
+
+def code_test_from_v1(message: grading_pb2.CodeTest, field: str = "") -> CodeTest:
+    """Decode: A test of a program.
+
+    Raises:
+        InvalidField: there is none, or it is malformed.
+    """
+    match message.WhichOneof("test"):
+        case "assertions":
+            return assertions_from_v1(message.assertions, child(field, "assertions"))
+        case "stdio":
+            return stdio_test_from_v1(message.stdio, child(field, "stdio"))
+        case "call":
+            return call_test_from_v1(message.call, child(field, "call"))
+        case "input_output":
+            return input_output_tests_from_v1(message.input_output, child(field, "input_output"))
+        case _:
+            raise InvalidField(field, "names no test")
+
+
+def forward_item_to_v1(value: Datum | str | Conversation, field: str = "") -> models_pb2.ForwardItem:
+    """Encode: What a forward pass reads."""
+    match value:
+        case Datum():
+            return models_pb2.ForwardItem(datum=datum_to_v1(value))
+        case str():
+            return models_pb2.ForwardItem(text=value)
+        case Conversation():
+            return models_pb2.ForwardItem(conversation=conversation_to_v1(value))
+        case _:
+            raise InvalidField(field, f"is a {type(value).__name__}, not a Datum, text or a conversation")
+
+
+def forward_item_from_v1(message: models_pb2.ForwardItem, field: str = "") -> Datum | str | Conversation:
+    """Decode: What a forward pass reads.
+
+    Raises:
+        InvalidField: there is none, or it is malformed.
+    """
+    match message.WhichOneof("input"):
+        case "datum":
+            return datum_from_v1(message.datum, child(field, "datum"))
+        case "text":
+            return message.text
+        case "conversation":
+            return conversation_from_v1(message.conversation, child(field, "conversation"))
+        case _:
+            raise InvalidField(field, "has neither a datum nor text nor a conversation")
+
+
+def orchestrator_question_to_v1(value: Question, **rest: Any) -> orchestrator_pb2.OrchestratorQuestion:
+    """Encode: Something to ask the model, a grader or an environment."""
+    match value:
+        case SampleQuestion():
+            return orchestrator_pb2.OrchestratorQuestion(sample=sample_question_to_v1(value), **rest)
+        case LogprobsQuestion():
+            return orchestrator_pb2.OrchestratorQuestion(logprobs=logprobs_question_to_v1(value), **rest)
+        case ForwardQuestion():
+            return orchestrator_pb2.OrchestratorQuestion(forward=forward_question_to_v1(value), **rest)
+        case ArgmaxQuestion():
+            return orchestrator_pb2.OrchestratorQuestion(argmax=argmax_question_to_v1(value), **rest)
+        case GradeQuestion():
+            return orchestrator_pb2.OrchestratorQuestion(grade=grade_question_to_v1(value), **rest)
+        case EnvironmentQuestion():
+            return orchestrator_pb2.OrchestratorQuestion(environment=environment_question_to_v1(value), **rest)
+
+
+def orchestrator_question_from_v1(message: orchestrator_pb2.OrchestratorQuestion, field: str = "") -> Question:
+    """Decode: Something to ask the model, a grader or an environment.
+
+    Raises:
+        InvalidField: there is none, or it is malformed.
+    """
+    match message.WhichOneof("question"):
+        case "sample":
+            return sample_question_from_v1(message.sample, child(field, "sample"))
+        case "logprobs":
+            return logprobs_question_from_v1(message.logprobs, child(field, "logprobs"))
+        case "forward":
+            return forward_question_from_v1(message.forward, child(field, "forward"))
+        case "argmax":
+            return argmax_question_from_v1(message.argmax, child(field, "argmax"))
+        case "grade":
+            return grade_question_from_v1(message.grade, child(field, "grade"))
+        case "environment":
+            return environment_question_from_v1(message.environment, child(field, "environment"))
+        case _:
+            raise InvalidField(field, "asks nothing")
+
+
+def sample_prompt_to_v1(value: SamplePrompt) -> evaluation_pb2.SamplePrompt:
+    """Encode: What a model got, in the first call of a sample."""
+    match value:
+        case str():
+            return evaluation_pb2.SamplePrompt(text=unicode_text(value))
+        case Conversation():
+            return evaluation_pb2.SamplePrompt(conversation=sendable_to_v1(value))
+        case TokenPrompt():
+            return evaluation_pb2.SamplePrompt(token_count=value.token_count)
+
+
+def sample_prompt_from_v1(message: evaluation_pb2.SamplePrompt, field: str = "") -> SamplePrompt:
+    """Decode: What a model got, in the first call of a sample.
+
+    Raises:
+        InvalidField: there is none, or it is malformed.
+    """
+    match message.WhichOneof("prompt"):
+        case "text":
+            return message.text
+        case "conversation":
+            return conversation_from_v1(message.conversation, child(field, "conversation"))
+        case "token_count":
+            return TokenPrompt(message.token_count)
+        case _:
+            raise InvalidField(field, "has no prompt")

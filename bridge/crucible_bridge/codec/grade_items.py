@@ -8,10 +8,11 @@ from __future__ import annotations
 from crucible_bridge.codec.enums import verdict_from_v1, verdict_to_v1
 from crucible_bridge.codec.fields import child, of_type, sendable, several
 from crucible_bridge.errors import InvalidField
-from crucible_bridge.types import GradeItem, RubricItem
+from crucible_bridge.types import Assertions, GradeItem, RubricItem
 from crucible_bridge.v1 import grading_pb2 as pb
 
 __all__ = [
+    "assertions_from_v1",
     "grade_item_from_v1",
     "grade_item_to_v1",
     "response_from_v1",
@@ -70,6 +71,13 @@ def grade_item_from_v1(message: pb.GradeItem, field: str, *, targets_needed: boo
         return GradeItem(id=message.id, response=text, targets=targets, replaced=replaced)
     text, replaced = response_from_v1(message.answer)
     return GradeItem(id=message.id, answer=text, targets=targets, replaced=replaced)
+
+
+def assertions_from_v1(source: str, field: str) -> Assertions:
+    """Decode assertions; raises InvalidField if they are blank."""
+    if not source.strip():
+        raise InvalidField(field, "is blank")
+    return Assertions(source)
 
 
 def rubric_item_to_v1(item: RubricItem, field: str) -> pb.RubricItem:

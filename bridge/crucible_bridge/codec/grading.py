@@ -14,6 +14,7 @@ from crucible_bridge.codec.generated import (
     regex_scorer_to_v1,
 )
 from crucible_bridge.codec.grade_items import grade_item_from_v1, grade_item_to_v1, response_from_v1
+from crucible_bridge.codec.options import options_from_v1, options_to_v1
 from crucible_bridge.errors import InvalidField, clipped
 from crucible_bridge.types import (
     BoxedForm,
@@ -93,8 +94,12 @@ def score_options_to_v1(options: ScoreOptions) -> pb.ScoreOptions:
         InvalidField: an option has the wrong type, or the scorer does not exist.
     """
     with sendable("options"):
-        message = pb.ScoreOptions(threshold=options.threshold)
+        message = pb.ScoreOptions(threshold=options.threshold, grader=options.grader)
+        if options.grader_options:
+            message.grader_options.CopyFrom(options_to_v1(options.grader_options, "options.grader_options"))
         match options.scorer:
+            case None if options.grader:
+                pass
             case TextScorer(kind=kind) as scorer if kind in _TEXT_SCORERS:
                 getattr(message, kind).CopyFrom(_text_to_v1(scorer))
             case RegexScorer() as scorer:
@@ -124,7 +129,14 @@ def score_options_from_v1(message: pb.ScoreOptions, field: str) -> ScoreOptions:
     threshold = message.threshold if message.HasField("threshold") else None
     if threshold is not None and not 0 <= threshold <= 1:
         raise InvalidField(child(field, "threshold"), f"is {threshold}, must be in [0, 1]")
-    return ScoreOptions(scorer=_scorer_from_v1(message, field), threshold=threshold)
+    if not message.grader:
+        if message.HasField("grader_options"):
+            raise InvalidField(child(field, "grader_options"), "are of a grader, and grader names none")
+        return ScoreOptions(scorer=_scorer_from_v1(message, field), threshold=threshold)
+    if kind := message.WhichOneof("scorer"):
+        raise InvalidField(child(field, kind), "is given together with grader: give one of the two")
+    options = options_from_v1(message.grader_options, child(field, "grader_options"))
+    return ScoreOptions(grader=message.grader, grader_options=options, threshold=threshold)
 
 
 def score_request_to_v1(request: ScoreRequest) -> pb.ScoreRequest:
@@ -143,7 +155,8 @@ def score_request_from_v1(message: pb.ScoreRequest) -> ScoreRequest:
     options = score_options_from_v1(message.options, "options")
     if not message.items:
         raise InvalidField("items", "is empty, at least one is needed")
-    reads_targets = not isinstance(options.scorer, FormatScorer)
+    # Whether a grader reads targets, the worker knows.
+    reads_targets = options.scorer is not None and not isinstance(options.scorer, FormatScorer)
     items = tuple(
         grade_item_from_v1(item, f"items[{index}]", targets_needed=reads_targets)
         for index, item in enumerate(message.items)

@@ -15,8 +15,12 @@ from crucible_bridge.codec.bulk import Encoder, vector_from_v1
 from crucible_bridge.codec.data import array_to_v1
 from crucible_bridge.codec.elements import request_parsed
 from crucible_bridge.codec.fields import entry, made, of_type, sendable, several
-from crucible_bridge.codec.generated import preference_pair_from_v1, preference_pair_to_v1
-from crucible_bridge.codec.models import model_ref_from_v1, model_ref_to_v1
+from crucible_bridge.codec.generated import (
+    model_ref_from_v1,
+    model_ref_to_v1,
+    preference_pair_from_v1,
+    preference_pair_to_v1,
+)
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
     ClassificationMetricsRequest,

@@ -12,24 +12,27 @@ from typing import Any, TypeVar
 
 from crucible_bridge.codec.answer_room import kept_within
 from crucible_bridge.codec.data import (
-    array_to_v1,
-    conversation_from_v1,
-    conversation_to_v1,
     datum_from_v1,
     datum_to_v1,
     model_input_from_v1,
     model_input_to_v1,
-    prompt_from_v1,
-    set_prompt,
 )
 from crucible_bridge.codec.fields import at_least, child, one_of, sendable
 from crucible_bridge.codec.generated import (
     batch_limits_from_v1,
     batch_limits_to_v1,
     forward_answer_from_v1,
+    forward_item_from_v1,
+    forward_item_to_v1,
     forward_output_to_v1,
     logprobs_answer_from_v1,
+    logprobs_item_from_v1,
+    logprobs_item_to_v1,
+    model_ref_from_v1,
+    model_ref_to_v1,
     sample_answer_from_v1,
+    sample_item_from_v1,
+    sample_item_to_v1,
     sampled_item_to_v1,
     sampling_params_from_v1,
     sampling_params_to_v1,
@@ -37,23 +40,17 @@ from crucible_bridge.codec.generated import (
     teacher_answer_to_v1,
     usage_to_v1,
 )
-from crucible_bridge.codec.models import model_ref_from_v1, model_ref_to_v1
-from crucible_bridge.codec.sequences import token_array_from_v1
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.problems import problem_of
 from crucible_bridge.types import (
     BatchLimits,
-    Conversation,
-    Datum,
     ForwardAnswer,
     ForwardRequest,
     LogprobsAnswer,
-    LogprobsItem,
     LogprobsRequest,
     ModelRef,
     Problem,
     SampleAnswer,
-    SampleItem,
     SampleRequest,
     Teacher,
     Usage,
@@ -93,7 +90,7 @@ def sample_request_to_v1(request: SampleRequest) -> pb.SampleRequest:
         sampling = sampling_params_to_v1(request.sampling)
     return pb.SampleRequest(
         model=_model_to_v1(request.model),
-        items=_each_to_v1(request.items, "items", _sample_item_to_v1),
+        items=_each_to_v1(request.items, "items", sample_item_to_v1),
         sampling=sampling,
         limits=_limits_to_v1(request.limits),
         top_logprobs=request.top_logprobs,
@@ -110,7 +107,7 @@ def sample_request_from_v1(message: pb.SampleRequest) -> SampleRequest:
         raise InvalidField("sampling", "is not given")
     return SampleRequest(
         model=_model_from_v1(message),
-        items=_each_from_v1(message.items, "items", _sample_item_from_v1),
+        items=_each_from_v1(message.items, "items", sample_item_from_v1),
         sampling=sampling_params_from_v1(message.sampling, "sampling"),
         limits=batch_limits_from_v1(message.limits, "limits"),
         top_logprobs=_positive(message, "top_logprobs"),
@@ -127,7 +124,7 @@ def logprobs_request_to_v1(request: LogprobsRequest) -> pb.ComputeLogprobsReques
         model=None if request.model is None else _model_to_v1(request.model),
         sequences=_each_to_v1(request.sequences, "sequences", lambda item, field: model_input_to_v1(item)),
         limits=_limits_to_v1(request.limits),
-        items=_each_to_v1(request.items, "items", _logprobs_item_to_v1),
+        items=_each_to_v1(request.items, "items", logprobs_item_to_v1),
         top_k=request.top_k,
         last_n=request.last_n,
         add_special_tokens=request.add_special_tokens,
@@ -148,7 +145,7 @@ def logprobs_request_from_v1(message: pb.ComputeLogprobsRequest) -> LogprobsRequ
         model=None if message.teachers else _model_from_v1(message),
         sequences=_each_from_v1(message.sequences, "sequences", model_input_from_v1),
         limits=batch_limits_from_v1(message.limits, "limits"),
-        items=_each_from_v1(message.items, "items", _logprobs_item_from_v1),
+        items=_each_from_v1(message.items, "items", logprobs_item_from_v1),
         top_k=_positive(message, "top_k"),
         last_n=_positive(message, "last_n"),
         add_special_tokens=message.add_special_tokens,
@@ -168,7 +165,7 @@ def forward_request_to_v1(request: ForwardRequest) -> pb.ForwardRequest:
         model=_model_to_v1(request.model),
         data=_each_to_v1(request.data, "data", lambda datum, field: datum_to_v1(datum)),
         limits=_limits_to_v1(request.limits),
-        items=_each_to_v1(request.items, "items", _forward_item_to_v1),
+        items=_each_to_v1(request.items, "items", forward_item_to_v1),
         train_on=request.train_on,
         add_special_tokens=request.add_special_tokens,
     )
@@ -187,7 +184,7 @@ def forward_request_from_v1(message: pb.ForwardRequest) -> ForwardRequest:
         model=_model_from_v1(message),
         data=_each_from_v1(message.data, "data", datum_from_v1),
         limits=batch_limits_from_v1(message.limits, "limits"),
-        items=_each_from_v1(message.items, "items", _forward_item_from_v1),
+        items=_each_from_v1(message.items, "items", forward_item_from_v1),
         train_on=message.train_on,
         add_special_tokens=message.add_special_tokens,
     )
@@ -228,62 +225,6 @@ def _usage_to_v1(usage: Usage | None) -> types_pb2.Usage | None:
 
 def _limits_to_v1(limits: BatchLimits) -> pb.BatchLimits | None:
     return None if limits == BatchLimits() else batch_limits_to_v1(limits)
-
-
-def _sample_item_to_v1(item: SampleItem, field: str) -> pb.SampleItem:
-    message = pb.SampleItem(num_samples=item.num_samples, seed=item.seed)
-    set_prompt(message, item.prompt, child(field, "prompt"))
-    return message
-
-
-def _sample_item_from_v1(message: pb.SampleItem, field: str) -> SampleItem:
-    prompt = prompt_from_v1(message, field)
-    num_samples = message.num_samples if message.HasField("num_samples") else 1
-    at_least(num_samples, 1, child(field, "num_samples"))
-    return SampleItem(prompt=prompt, num_samples=num_samples, seed=message.seed if message.HasField("seed") else None)
-
-
-def _logprobs_item_to_v1(item: LogprobsItem, field: str) -> pb.LogprobsItem:
-    targets = None if item.targets is None else array_to_v1(item.targets)
-    message = pb.LogprobsItem(continuation=item.continuation, targets=targets, last_n=item.last_n)
-    set_prompt(message, item.prompt, child(field, "prompt"))
-    return message
-
-
-def _logprobs_item_from_v1(message: pb.LogprobsItem, field: str) -> LogprobsItem:
-    targets = None
-    if message.HasField("targets"):
-        targets = token_array_from_v1(message.targets, child(field, "targets"))
-    return LogprobsItem(
-        prompt=prompt_from_v1(message, field),
-        continuation=tuple(message.continuation),
-        targets=targets,
-        last_n=_positive(message, "last_n", field),
-    )
-
-
-def _forward_item_to_v1(item: Datum | str | Conversation, field: str) -> pb.ForwardItem:
-    match item:
-        case str():
-            return pb.ForwardItem(text=item)
-        case Conversation():
-            return pb.ForwardItem(conversation=conversation_to_v1(item))
-        case Datum():
-            return pb.ForwardItem(datum=datum_to_v1(item))
-        case _:
-            raise InvalidField(field, f"is a {type(item).__name__}, not a Datum, text or a conversation")
-
-
-def _forward_item_from_v1(message: pb.ForwardItem, field: str) -> Datum | str | Conversation:
-    match message.WhichOneof("input"):
-        case "text":
-            return message.text
-        case "conversation":
-            return conversation_from_v1(message.conversation, child(field, "conversation"))
-        case "datum":
-            return datum_from_v1(message.datum, child(field, "datum"))
-        case _:
-            raise InvalidField(field, "has neither a datum nor text nor a conversation")
 
 
 def _check_one_of(message: Any, first: str, second: str) -> None:

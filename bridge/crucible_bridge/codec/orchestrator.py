@@ -11,21 +11,9 @@ from crucible_bridge.codec.bulk import vector_from_v1
 from crucible_bridge.codec.caller_questions import (
     environment_answer_from_v1,
     environment_answer_to_v1,
-    environment_question_from_v1,
-    environment_question_to_v1,
-    grade_from_v1,
-    grade_question_from_v1,
-    grade_question_to_v1,
-    grade_to_v1,
 )
 from crucible_bridge.codec.data import (
     array_to_v1,
-    datum_from_v1,
-    datum_to_v1,
-    model_input_from_v1,
-    model_input_to_v1,
-    prompt_from_v1,
-    set_prompt,
 )
 from crucible_bridge.codec.enums import ORCHESTRATOR_CALL_PAIR
 from crucible_bridge.codec.evaluation import evaluate_request_from_v1, evaluate_request_to_v1
@@ -38,12 +26,14 @@ from crucible_bridge.codec.fields import (
     sendable,
 )
 from crucible_bridge.codec.generated import (
+    answered_grade_from_v1,
+    answered_grade_to_v1,
     held_accepted_from_v1,
     held_accepted_to_v1,
     held_ended_from_v1,
     held_ended_to_v1,
-    sampling_params_from_v1,
-    sampling_params_to_v1,
+    orchestrator_question_from_v1,
+    orchestrator_question_to_v1,
 )
 from crucible_bridge.codec.results import problem_from_v1, problem_to_v1
 from crucible_bridge.errors import InvalidField, clipped
@@ -51,21 +41,15 @@ from crucible_bridge.types import (
     Answer,
     AnsweredEnvironment,
     AnsweredGrade,
-    ArgmaxQuestion,
-    EnvironmentQuestion,
     Forwarded,
-    ForwardQuestion,
-    GradeQuestion,
     HeldAccepted,
     HeldEnded,
     HeldStart,
     LikeliestTokens,
-    LogprobsQuestion,
     OrchestratorModel,
     Problem,
     Question,
     SampledSequence,
-    SampleQuestion,
     bounds,
 )
 from crucible_bridge.v1 import evaluation_pb2, types_pb2
@@ -176,21 +160,7 @@ def question_to_v1(number: int, question: Question) -> pb.OrchestratorQuestion:
         InvalidField: a value cannot be sent.
     """
     with sendable("question"):
-        match question:
-            case SampleQuestion():
-                return pb.OrchestratorQuestion(id=number, sample=_sample_to_v1(question))
-            case LogprobsQuestion(sequence=sequence):
-                asked = pb.LogprobsQuestion(sequence=model_input_to_v1(sequence))
-                return pb.OrchestratorQuestion(id=number, logprobs=asked)
-            case ForwardQuestion(data=data):
-                return pb.OrchestratorQuestion(id=number, forward=pb.ForwardQuestion(data=map(datum_to_v1, data)))
-            case ArgmaxQuestion(sequence=sequence):
-                asked = pb.ArgmaxQuestion(sequence=model_input_to_v1(sequence))
-                return pb.OrchestratorQuestion(id=number, argmax=asked)
-            case GradeQuestion():
-                return pb.OrchestratorQuestion(id=number, grade=grade_question_to_v1(question))
-            case EnvironmentQuestion():
-                return pb.OrchestratorQuestion(id=number, environment=environment_question_to_v1(question))
+        return orchestrator_question_to_v1(question, id=number)
 
 
 def question_from_v1(message: pb.OrchestratorQuestion) -> Question:
@@ -199,27 +169,7 @@ def question_from_v1(message: pb.OrchestratorQuestion) -> Question:
     Raises:
         InvalidField: it has no question, or something in it is wrong.
     """
-    match message.WhichOneof("question"):
-        case "sample":
-            return _sample_from_v1(message.sample, "question.sample")
-        case "logprobs":
-            return LogprobsQuestion(
-                sequence=model_input_from_v1(message.logprobs.sequence, "question.logprobs.sequence")
-            )
-        case "forward":
-            data = (
-                datum_from_v1(datum, f"question.forward.data[{index}]")
-                for index, datum in enumerate(message.forward.data)
-            )
-            return ForwardQuestion(data=tuple(data))
-        case "argmax":
-            return ArgmaxQuestion(sequence=model_input_from_v1(message.argmax.sequence, "question.argmax.sequence"))
-        case "grade":
-            return grade_question_from_v1(message.grade, "question.grade")
-        case "environment":
-            return environment_question_from_v1(message.environment, "question.environment")
-        case _:
-            raise InvalidField("question", "asks nothing")
+    return orchestrator_question_from_v1(message, "question")
 
 
 def answer_to_v1(number: int, answer: Answer) -> pb.OrchestratorAnswer:
@@ -239,7 +189,7 @@ def answer_to_v1(number: int, answer: Answer) -> pb.OrchestratorAnswer:
             case LikeliestTokens(tokens):
                 return pb.OrchestratorAnswer(id=number, argmax=array_to_v1(tokens))
             case AnsweredGrade():
-                return pb.OrchestratorAnswer(id=number, grade=grade_to_v1(answer))
+                return pb.OrchestratorAnswer(id=number, grade=answered_grade_to_v1(answer))
             case AnsweredEnvironment():
                 return pb.OrchestratorAnswer(id=number, environment=environment_answer_to_v1(answer))
             case _:
@@ -270,28 +220,13 @@ def answer_from_v1(message: pb.OrchestratorAnswer) -> Answer:
         case "argmax":
             return LikeliestTokens(_token_ids_from_v1(message.argmax, "answer.argmax"))
         case "grade":
-            return grade_from_v1(message.grade, "answer.grade")
+            return answered_grade_from_v1(message.grade, "answer.grade")
         case "environment":
             return environment_answer_from_v1(message.environment, "answer.environment")
         case "problem":
             return problem_from_v1(message.problem)
         case _:
             raise InvalidField("answer", "holds none")
-
-
-def _sample_to_v1(question: SampleQuestion) -> pb.SampleQuestion:
-    message = pb.SampleQuestion(
-        num_samples=question.num_samples, sampling=sampling_params_to_v1(question.sampling), plain=question.plain
-    )
-    set_prompt(message, question.prompt, "prompt")
-    return message
-
-
-def _sample_from_v1(message: pb.SampleQuestion, field: str) -> SampleQuestion:
-    prompt = prompt_from_v1(message, field)
-    at_least(message.num_samples, 1, child(field, "num_samples"))
-    sampling = sampling_params_from_v1(message.sampling, child(field, "sampling"))
-    return SampleQuestion(prompt=prompt, sampling=sampling, num_samples=message.num_samples, plain=message.plain)
 
 
 def _sequence_to_v1(sequence: SampledSequence) -> pb.AnsweredSequence:

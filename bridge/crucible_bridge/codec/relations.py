@@ -6,9 +6,9 @@ from crucible_bridge.codec.fields import child
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import bounds
 from crucible_bridge.v1 import evaluation_pb2 as pb
-from crucible_bridge.v1 import grading_pb2
+from crucible_bridge.v1 import grading_pb2, types_pb2
 
-__all__ = ["call_test", "compared", "criteria", "followed", "gate_policy", "input_output_tests", "plan"]
+__all__ = ["call_test", "compared", "criteria", "followed", "gate_policy", "input_output_tests", "openai_model", "plan"]
 
 
 def plan(message: pb.EvaluationPlan, field: str) -> None:
@@ -111,6 +111,16 @@ def criteria(message: grading_pb2.GradeRubricRequest, field: str) -> None:
         if criterion.name in seen:
             raise InvalidField(f"{path}[{index}].name", f"is {criterion.name!r}, which another criterion has too")
         seen.add(criterion.name)
+
+
+def openai_model(message: types_pb2.OpenAIModel, field: str) -> None:
+    """Refuse a server whose name has what separates server and model in the text form.
+
+    Raises:
+        InvalidField: it has.
+    """
+    if "/" in message.server:
+        raise InvalidField(child(field, "server"), 'holds "/"')
 
 
 def _not_blank(text: str, field: str) -> None:

@@ -16,7 +16,7 @@ from crucible_bridge.codec.data import model_input_from_v1, model_input_to_v1
 from crucible_bridge.codec.elements import request_parsed
 from crucible_bridge.codec.field_ranges import FieldRange, NeedsFallback, plainly, split
 from crucible_bridge.codec.fields import at_least, made, sendable
-from crucible_bridge.codec.models import model_ref_from_v1, model_ref_to_v1
+from crucible_bridge.codec.generated import model_ref_from_v1, model_ref_to_v1
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
     Array,

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import enum
-from typing import Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 from crucible_bridge.types.generated import ChoiceScorer, GradeRubricRequest, NumericScorer, RegexScorer, SamplingParams
 from crucible_bridge.types.grade_items import GradeItem
@@ -106,10 +107,14 @@ Scorer = TextScorer | RegexScorer | NumericScorer | ChoiceScorer | FormatScorer
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreOptions:
-    """How answers are scored, and the score from which they are correct."""
+    """How answers are scored, by a scorer or a named grader, and the score from which they are correct."""
 
-    scorer: Scorer
-    """How."""
+    scorer: Scorer | None = None
+    """How; None if a grader is named."""
+    grader: str = ""
+    """A grader of the worker by its name, as the option `grader` of evaluators names it."""
+    grader_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    """Its options, as evaluators have them."""
     threshold: float | None = None
     """A score of at least this is correct, one below it partial; if None 1, or 0.5 for f1, bleu and rouge."""
 

@@ -1,5 +1,6 @@
 from crucible_bridge.v1 import models_pb2 as _models_pb2
 from crucible_bridge.v1 import types_pb2 as _types_pb2
+from google.protobuf import struct_pb2 as _struct_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -145,7 +146,7 @@ class ExtractedAnswer(_message.Message):
     def __init__(self, answer: _Optional[str] = ..., extraction: _Optional[str] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., reason: _Optional[str] = ...) -> None: ...
 
 class ScoreOptions(_message.Message):
-    __slots__ = ("exact_match", "contains", "regex", "numeric", "f1", "bleu", "rouge", "multiple_choice", "format", "threshold")
+    __slots__ = ("exact_match", "contains", "regex", "numeric", "f1", "bleu", "rouge", "multiple_choice", "format", "threshold", "grader", "grader_options")
     EXACT_MATCH_FIELD_NUMBER: _ClassVar[int]
     CONTAINS_FIELD_NUMBER: _ClassVar[int]
     REGEX_FIELD_NUMBER: _ClassVar[int]
@@ -156,6 +157,8 @@ class ScoreOptions(_message.Message):
     MULTIPLE_CHOICE_FIELD_NUMBER: _ClassVar[int]
     FORMAT_FIELD_NUMBER: _ClassVar[int]
     THRESHOLD_FIELD_NUMBER: _ClassVar[int]
+    GRADER_FIELD_NUMBER: _ClassVar[int]
+    GRADER_OPTIONS_FIELD_NUMBER: _ClassVar[int]
     exact_match: TextScorer
     contains: TextScorer
     regex: RegexScorer
@@ -166,7 +169,9 @@ class ScoreOptions(_message.Message):
     multiple_choice: ChoiceScorer
     format: FormatScorer
     threshold: float
-    def __init__(self, exact_match: _Optional[_Union[TextScorer, _Mapping]] = ..., contains: _Optional[_Union[TextScorer, _Mapping]] = ..., regex: _Optional[_Union[RegexScorer, _Mapping]] = ..., numeric: _Optional[_Union[NumericScorer, _Mapping]] = ..., f1: _Optional[_Union[TextScorer, _Mapping]] = ..., bleu: _Optional[_Union[TextScorer, _Mapping]] = ..., rouge: _Optional[_Union[TextScorer, _Mapping]] = ..., multiple_choice: _Optional[_Union[ChoiceScorer, _Mapping]] = ..., format: _Optional[_Union[FormatScorer, _Mapping]] = ..., threshold: _Optional[float] = ...) -> None: ...
+    grader: str
+    grader_options: _struct_pb2.Struct
+    def __init__(self, exact_match: _Optional[_Union[TextScorer, _Mapping]] = ..., contains: _Optional[_Union[TextScorer, _Mapping]] = ..., regex: _Optional[_Union[RegexScorer, _Mapping]] = ..., numeric: _Optional[_Union[NumericScorer, _Mapping]] = ..., f1: _Optional[_Union[TextScorer, _Mapping]] = ..., bleu: _Optional[_Union[TextScorer, _Mapping]] = ..., rouge: _Optional[_Union[TextScorer, _Mapping]] = ..., multiple_choice: _Optional[_Union[ChoiceScorer, _Mapping]] = ..., format: _Optional[_Union[FormatScorer, _Mapping]] = ..., threshold: _Optional[float] = ..., grader: _Optional[str] = ..., grader_options: _Optional[_Union[_struct_pb2.Struct, _Mapping]] = ...) -> None: ...
 
 class TextScorer(_message.Message):
     __slots__ = ("case_sensitive", "normalize_whitespace", "strip_punctuation", "compare", "ordered_lists")

@@ -447,7 +447,9 @@ defmodule CrucibleBridge.CallsTest do
             {"abc", "^a.c$", :regex, [full: true], :correct},
             {"10.4", "10", :numeric, [absolute_tolerance: 1], :correct},
             {"B", "B", :multiple_choice, [choices: ["x", "y"]], :correct},
-            {"Step 1", "", :format, [marks: ["Step 1"]], :correct}
+            {"Step 1", "", :format, [marks: ["Step 1"]], :correct},
+            {"about 10.4", "10", "numeric", [absolute_tolerance: 1], :correct},
+            {"x", "y", "multiple_choice", [choices: ["x", "y"]], :incorrect}
           ] do
         assert {:ok, [%{verdict: found}]} = CrucibleBridge.score(conn, [{answer, target}], scorer, options)
         assert found == verdict, inspect({answer, target, scorer, options})

@@ -144,6 +144,12 @@ class DirectGrader(abc.ABC):
 
     reads_targets: ClassVar[bool] = True
     """Whether a response without a target cannot be judged."""
+    extraction: ClassVar[str] = "whole"
+    """How the answer is found in a response, as items of calls have it."""
+
+    def for_call(self) -> DirectGrader:
+        """The grader of the items of one call, for one that limits them together; else itself."""
+        return self
 
     async def grade(self, response: str, targets: Sequence[str], choices: Sequence[str] = ()) -> Grade:
         """Like `grade_now`; long texts in a thread."""

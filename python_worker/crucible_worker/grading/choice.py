@@ -7,6 +7,7 @@ import dataclasses
 import re
 import string
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from typing import Any
 
 from crucible_bridge.errors import InvalidField, clipped
 from crucible_bridge.reasons import Reason
@@ -21,6 +22,7 @@ __all__ = [
     "MAX_MENTIONS",
     "ChoiceGrader",
     "check_choices",
+    "choice_grader_of",
     "choices_that_are",
     "names_of",
 ]
@@ -67,9 +69,16 @@ class ChoiceGrader(DirectGrader):
     letters; a target that is a label names only that choice.
     """
 
+    choices: Sequence[str] = ()
+    """The choices of samples that have none of their own."""
+
     def labelled(self, labels: Sequence[str]) -> Grader:
         """See `base.ReadsLabels`."""
         return _Labelled(labels=labels)
+
+    def grade_now(self, response: str, targets: Sequence[str], choices: Sequence[str] = ()) -> Grade:
+        """See `DirectGrader`."""
+        return DirectGrader.grade_now(self, response, targets, choices or self.choices)
 
     def judge(self, response: str, targets: Sequence[str], choices: Sequence[str]) -> Grade:
         """Find the named choice, and compare it with those of the targets."""
@@ -112,6 +121,13 @@ def _judged(response: str, targets: Sequence[str], choices: Sequence[str], label
     if not named:
         return wrong("", _METHOD, "the response names no choice")
     return right(letters, _METHOD) if named <= expected else wrong(letters, _METHOD)
+
+
+def choice_grader_of(options: Mapping[str, Any]) -> ChoiceGrader:
+    """Make one from options that passed its schema; raises as `check_choices` does."""
+    choices = tuple(options["choices"])
+    check_choices(choices, '["choices"]')
+    return ChoiceGrader(choices=choices)
 
 
 def check_choices(choices: Sequence[str], field: str) -> None:

@@ -40,8 +40,8 @@ class FormatOptions:
     """The form: a boxed answer, marks in order, or JSON that fits a schema."""
     marks: Annotated[Sequence[_Mark] | UnsetType, Meta(min_length=1, max_length=MAX_MARKS)] = UNSET
     """Texts that must occur in this order, for the form marks."""
-    json_schema: Mapping[str, Any] | UnsetType = UNSET
-    """JSON schema (draft 2020-12), for the form json_schema."""
+    json_schema: Annotated[Any, Meta(extra_json_schema={"type": ["object", "string"]})] | UnsetType = UNSET
+    """JSON schema (draft 2020-12), or its text, for the form json_schema."""
 
 
 @dataclasses.dataclass(slots=True)
@@ -75,6 +75,10 @@ class Format(DirectGrader):
             _schema(self.form.schema, self.field)
         elif isinstance(self.form, MarksForm) and len(self.form.marks) > MAX_MARKS:
             raise InvalidField(self.field, f"has {len(self.form.marks):,} marks, at most {MAX_MARKS:,} are accepted")
+
+    def for_call(self) -> Format:
+        """The same form, with the steps of one call for all documents."""
+        return dataclasses.replace(self, left=StepsLeft())
 
     def judge(self, response: str, targets: Sequence[str], choices: Sequence[str]) -> Grade:
         """Check the form. Targets and choices are ignored."""
@@ -136,5 +140,7 @@ def format_of(options: Mapping[str, Any]) -> Format:
     if form == "marks":
         return Format(form=MarksForm(marks=tuple(options["marks"])), field='["marks"]')
     if form == "json_schema":
-        return Format(form=JsonSchemaForm(schema=json.dumps(options["json_schema"])), field='["json_schema"]')
+        schema = options["json_schema"]
+        text = schema if isinstance(schema, str) else json.dumps(schema)
+        return Format(form=JsonSchemaForm(schema=text), field='["json_schema"]')
     return Format(form=BoxedForm())

@@ -21,7 +21,7 @@ import enum
 import re
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Annotated, NamedTuple
+from typing import Annotated, ClassVar, NamedTuple
 
 from msgspec import Meta
 
@@ -185,6 +185,8 @@ class Numeric(DirectGrader):
     written, and are added: |answer - target| <= absolute + relative * |target|. A target that does not have exactly one
     number, after its marker if it has one, is UNDECIDED; a response without any is wrong.
     """
+
+    extraction: ClassVar[str] = "number"
 
     relative_tolerance: Annotated[float, Meta(ge=0)] = 0
     """Accept a response within this share of the target's magnitude, added to the other."""

@@ -23,7 +23,7 @@ from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ExactComparison
 from crucible_worker.grading.base import DirectGrader, Grade, measured, right, undecided, wrong
-from crucible_worker.util.options import Flat, Handed, values_of
+from crucible_worker.util.options import Flat, values_of
 
 __all__ = [
     "DIVIDER",
@@ -437,7 +437,7 @@ class _Overlap(DirectGrader, abc.ABC):
     """A score of at least this is correct, one between 0 and this is partial."""
     case_sensitive: bool = False
     """Case counts."""
-    normalization: Handed[Normalization] = Normalization()
+    normalization: Annotated[Normalization, Flat(("collapse_whitespace", "strip_punctuation"))] = Normalization()
     """Further differences that do not count."""
 
 

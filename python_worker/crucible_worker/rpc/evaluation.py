@@ -17,7 +17,7 @@ from crucible_bridge.codec.datasets import dataset_from_v1
 from crucible_bridge.codec.evaluation import evaluate_request_from_v1, evaluator_info_to_v1, report_format_from_v1
 from crucible_bridge.codec.events import with_sample_result
 from crucible_bridge.codec.fields import at_least, at_most_bytes, at_most_count
-from crucible_bridge.codec.models import model_ref_from_v1
+from crucible_bridge.codec.generated import model_ref_from_v1
 from crucible_bridge.codec.orchestrator import (
     accepted_to_v1,
     answer_from_v1,

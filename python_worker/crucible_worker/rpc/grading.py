@@ -45,13 +45,14 @@ from crucible_worker.engine.usage import Charge
 from crucible_worker.events.run_events import grading_complete
 from crucible_worker.grading.base import MAX_TEXT_BYTES, exceeds, excerpt, noted
 from crucible_worker.grading.code.extract import NO_PROGRAM, program_of
-from crucible_worker.grading.code.sandbox import SandboxSlots, none_wanted
+from crucible_worker.grading.code.sandbox import none_wanted
 from crucible_worker.grading.extract import extract
 from crucible_worker.grading.fanout.fanout import CHUNK_LEAST, Fanout
-from crucible_worker.grading.fanout.graders import ClusterMath, ClusterPlaces, ProgramGrader, programs_on
+from crucible_worker.grading.fanout.graders import ClusterMath, ProgramGrader, programs_on
 from crucible_worker.grading.math.grader import POLICY_VERSION, MathGrader
 from crucible_worker.grading.pool import no_pool
-from crucible_worker.grading.scorers import scorer_of
+from crucible_worker.grading.registry import GradingParts
+from crucible_worker.grading.scorers import ItemScorer, decides_at_once
 from crucible_worker.inference.model_calls import Backends, ask_rubric
 from crucible_worker.rpc import registration
 from crucible_worker.rpc.byte_budget import WorkBound, counted
@@ -207,7 +208,7 @@ class GradingService:
         self,
         note: Callable[[Event], None],
         math: MathGrader | ClusterMath | None,
-        places: SandboxSlots | ClusterPlaces | None,
+        parts: GradingParts,
         models: Backends,
         charge: Charge,
         *,
@@ -216,10 +217,11 @@ class GradingService:
     ) -> None:
         """Report each call to `note`; refuse calls beyond the limits, and those without their grader or sandbox.
 
-        `charge` counts the usage of judges. Many texts are scored on `fanout`, if there is one.
+        `parts` are those that graders use; programs run in its places. `charge` counts the usage of judges. Many texts
+        are scored on `fanout`, if there is one.
         """
         self._fanout = fanout
-        self._note, self._math, self._places, self._models, self._limits = note, math, places, models, limits
+        self._note, self._math, self._parts, self._models, self._limits = note, math, parts, models, limits
         self._charge = charge
         self._code: ProgramGrader | None = None
         self._lanes = Lanes()
@@ -290,11 +292,16 @@ class GradingService:
     async def _score(self, data: bytes, context: Context) -> bytes:
         started = time.perf_counter_ns()
         request = await self._read(data, pb.ScoreRequest, codec.score_request_from_v1)
-        if self._fanout is None or len(request.items) < CHUNK_LEAST:
-            found = await self._lanes.sliced(lambda: map(scorer_of(request.options), request.items))
+        options = request.options
+        if options.grader and not decides_at_once(options.grader):
+            # In the thread: a grader that users have installed is imported.
+            (scorer,) = await self._lanes.sliced(lambda: iter([ItemScorer(options, self._parts)]))
+            found = await asyncio.gather(*map(scorer.grade, request.items))
+        elif self._fanout is None or len(request.items) < CHUNK_LEAST:
+            found = await self._lanes.sliced(lambda: map(ItemScorer(options), request.items))
         else:
-            await self._lanes.run(data, lambda: scorer_of(request.options))  # refuses options that cannot be used
-            found = await self._fanout.grades("text", request.items, request.options)
+            await self._lanes.run(data, lambda: ItemScorer(options))  # refuses options that cannot be used
+            found = await self._fanout.grades("text", request.items, options)
         grades = finished(request.items, found)
         response = await self._lanes.run(data, lambda: answers.scores_to_v1(grades).SerializeToString())
         self._report("Score", grades, started)
@@ -302,10 +309,10 @@ class GradingService:
 
     async def _grade_code(self, data: bytes, context: Context) -> bytes:
         started = time.perf_counter_ns()
-        if self._places is None:
+        if self._parts.places is None:
             raise none_wanted()
         if self._code is None:
-            self._code = programs_on(self._places)
+            self._code = programs_on(self._parts.places)
         request = await self._read(data, pb.GradeCodeRequest, programs.grade_code_request_from_v1)
         found = await self._code.grade_batch(request)
         result = dataclasses.replace(found, grades=finished(request.items, found.grades))

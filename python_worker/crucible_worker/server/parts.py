@@ -64,6 +64,8 @@ class Parts:
     """Sandboxes for programs; nothing is started before the first program. None if the worker runs none."""
     fanout: Fanout | None = None
     """The cluster that grades in the worker's place; None if the worker grades itself."""
+    custom_graders: Mapping[str, GraderType] = dataclasses.field(default_factory=dict)
+    """Graders of files that a user names on the command line, by name."""
     plans: Sequence[PatternPlan] = ()
     """Plans of runs that register none."""
 
@@ -183,6 +185,7 @@ async def build_with(
         templates=templates,
         code=code,
         fanout=fanout,
+        custom_graders=parts.grading.custom_graders,
         plans=tuple(plan.load() for plan in settings.plans),
     )
 

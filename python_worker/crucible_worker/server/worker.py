@@ -42,6 +42,7 @@ from crucible_worker.grading.fanout.fanout import Fanout
 from crucible_worker.grading.fanout.graders import math_on
 from crucible_worker.grading.math import grader
 from crucible_worker.grading.pool import GradingPool
+from crucible_worker.grading.registry import GradingParts
 from crucible_worker.journal.queries import Head
 from crucible_worker.journal.store import without_password
 from crucible_worker.planning.follow.follows import Follows
@@ -384,8 +385,9 @@ class Worker:
         )
         models = ModelService(parts.models, charge, self._limits, self._offload)
         math = None if parts.grading is None else math_on(parts.grading)
+        graders = GradingParts(pool=parts.grading, places=parts.code, custom_graders=parts.custom_graders)
         self._grading = GradingService(
-            parts.evaluations.note, math, parts.code, parts.models, charge, limits=self._limits, fanout=parts.fanout
+            parts.evaluations.note, math, graders, parts.models, charge, limits=self._limits, fanout=parts.fanout
         )
         telemetry, worker = TelemetryService(parts.evaluations), WorkerService(self.info, self.drain)
         experiments = ExperimentService(parts.evaluations.experiments, self._offload)

@@ -202,6 +202,7 @@ FIELD_SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "MathPolicy.fold_base_letters": {"default": True},
     "MathPolicy.expand_dots": {"default": True},
     "MathPolicy.log_abs_optional": {"default": False},
+    "ModelRef.embedded": {"minLength": 1},
     "NotifyStepRequest.plan_id": {"minLength": 1},
     "NumericScorer.absolute_tolerance": {"minimum": 0.0, "finite": True},
     "NumericScorer.relative_tolerance": {"minimum": 0.0, "finite": True},

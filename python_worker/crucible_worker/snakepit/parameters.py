@@ -20,7 +20,7 @@ from crucible_bridge.codec.data import array_to_v1, model_input_to_v1
 from crucible_bridge.codec.datasets import dataset_to_v1
 from crucible_bridge.codec.evaluation import MAX_ID_BYTES
 from crucible_bridge.codec.fields import child, entry
-from crucible_bridge.codec.models import model_ref_to_v1
+from crucible_bridge.codec.generated import model_ref_to_v1
 from crucible_bridge.codec.options import options_to_v1
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.reasons import Reason

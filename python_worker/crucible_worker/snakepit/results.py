@@ -21,7 +21,7 @@ from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from crucible_bridge.arrays import floats, from_tensor, to_tensor
 from crucible_bridge.codec.data import tensor_from_v1
 from crucible_bridge.codec.events import is_unknown
-from crucible_bridge.codec.models import model_ref_from_v1
+from crucible_bridge.codec.generated import model_ref_from_v1
 from crucible_bridge.codec.options import options_from_v1
 from crucible_bridge.events import TELEMETRY_NAMES, EventKind
 from crucible_bridge.types import Array, format_model

@@ -76,7 +76,13 @@ scorers = (
     | st.builds(ChoiceScorer, choices=targets)
     | st.builds(FormatScorer, forms)
 )
-options = st.builds(ScoreOptions, scorer=scorers, threshold=some.optional(st.floats(0, 1)))
+thresholds = some.optional(st.floats(0, 1))
+options = st.builds(ScoreOptions, scorer=scorers, threshold=thresholds) | st.builds(
+    ScoreOptions,
+    grader=some.name,
+    grader_options=st.dictionaries(some.name, st.booleans() | some.text | st.integers(0, 9), max_size=2),
+    threshold=thresholds,
+)
 
 PAIRS: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], Any], Callable[[Any], Any]]] = {
     "item": (items, lambda v: codec.grade_item_to_v1(v, "x"), lambda m: codec.grade_item_from_v1(m, "x")),
@@ -378,3 +384,15 @@ def test_options_without_a_scorer_are_refused_with_the_names_that_there_are() ->
     """As another language may send them."""
     with pytest.raises(InvalidField, match=r"names no scorer, known are: exact_match, .*, format$"):
         codec.score_options_from_v1(pb.ScoreOptions(), "options")
+
+
+def test_a_grader_is_named_alone() -> None:
+    """A scorer beside it, and options without a grader, are refused by name: one of the two would have no effect."""
+    both = pb.ScoreOptions(grader="numeric", f1=pb.TextScorer())
+    of_none = pb.ScoreOptions(f1=pb.TextScorer())
+    of_none.grader_options.update({"full": True})
+
+    for message, field in ((both, "options.f1"), (of_none, "options.grader_options")):
+        with pytest.raises(InvalidField) as caught:
+            codec.score_options_from_v1(message, "options")
+        assert caught.value.field == field

@@ -1,5 +1,6 @@
 """Scores as a request asks for them: every scorer, thresholds, and items that cannot be judged."""
 
+import dataclasses
 import json
 import re
 from pathlib import Path
@@ -29,8 +30,8 @@ from crucible_worker.grading import format
 from crucible_worker.grading.base import MAX_EXTRACTED_CHARS, MAX_TEXT_BYTES, Grade
 from crucible_worker.grading.choice import MAX_CHOICES, MAX_MENTIONS
 from crucible_worker.grading.json_schema import MAX_STEPS
-from crucible_worker.grading.registry import create
-from crucible_worker.grading.scorers import score, scorer_of
+from crucible_worker.grading.registry import GRADERS, create
+from crucible_worker.grading.scorers import ItemScorer, decides_at_once, score
 from crucible_worker.grading.text import ExactMatch
 from tests.tables import rows
 
@@ -169,6 +170,67 @@ def test_what_is_extracted_is_cut(size: int) -> None:
     assert len(grade.extracted) == min(size, MAX_EXTRACTED_CHARS)
 
 
+NAMED = {
+    "exact_match": {"fold_case": True},
+    "contains": {"fold_case": True},
+    "f1": {},
+    "bleu": {},
+    "rouge": {},
+    "regex": {"full": True},
+    "numeric": {"absolute_tolerance": 1.0},
+    "multiple_choice": {"choices": ["ab", "46"]},
+    "format": {"form": "json_schema", "json_schema": {"type": "array"}},
+}
+"""Options of each grader that decides at once."""
+
+
+def test_every_grader_that_needs_no_other_process_decides_at_once() -> None:
+    """A call scores with it in its thread."""
+    assert set(NAMED) == {name for name in GRADERS if decides_at_once(name)}
+
+
+@pytest.mark.parametrize("name", NAMED)
+@given(text=st.text(st.sampled_from("46ab ,.[]"), max_size=12), target=st.text(st.sampled_from("46ab"), min_size=1))
+def test_a_named_grader_scores_as_the_scorer_of_its_name(name: str, text: str, target: str) -> None:
+    """They are one grader, whose options evaluators, calls and scorers have."""
+    plain = {"fold_case"}
+    given = {key: value for key, value in NAMED[name].items() if key not in plain}
+    if name == "format":
+        given = {"form": "json_schema", "schema": json.dumps(given["json_schema"])}
+    item = GradeItem(id="a", response=text, targets=(target,))
+
+    (named,) = score([item], ScoreOptions(grader=name, grader_options=NAMED[name]))
+    (scored,) = score([item], ScoreOptions(scorer=_scorer(name, given)))
+
+    assert dataclasses.replace(named, duration_ns=0) == dataclasses.replace(scored, duration_ns=0)
+
+
+@rows(
+    ("grader", "options", "field", "reason"),
+    [
+        ("levenshtein", {}, "options.grader", "UNKNOWN_GRADER"),
+        ("caller:style", {}, "options.grader", "INVALID_FIELD"),
+        ("rubric", {"judge": "embedded:arithmetic@320"}, "options.grader", "INVALID_FIELD"),
+        ("numeric", {"tolerance": 1}, 'options.grader_options["tolerance"]', "UNKNOWN_OPTION"),
+        ("multiple_choice", {"choices": ["a", "a"]}, 'options.grader_options["choices"][1]', "INVALID_FIELD"),
+        (
+            "format",
+            {"form": "json_schema", "json_schema": "{"},
+            'options.grader_options["json_schema"]',
+            "INVALID_SCHEMA",
+        ),
+    ],
+)
+def test_a_named_grader_that_cannot_score_is_refused(
+    grader: str, options: dict[str, Any], field: str, reason: str
+) -> None:
+    """At its name, or at the option that is wrong."""
+    with pytest.raises(InvalidField) as caught:
+        ItemScorer(ScoreOptions(grader=grader, grader_options=options))
+
+    assert (caught.value.field, caught.value.reason) == (field, reason)
+
+
 def test_marks_beyond_their_limit_are_the_requests_fault() -> None:
     """At the limit they are looked for; one more is refused, with its path."""
     grades = score([GradeItem(answer="z")], ScoreOptions(scorer=FormatScorer(MarksForm(("m",) * format.MAX_MARKS))))
@@ -223,7 +285,7 @@ def test_the_documents_of_a_call_are_bounded_together(monkeypatch: pytest.Monkey
     schema = json.dumps({"$defs": {**doubling, "d40": True}, "$ref": "#/$defs/d0"})
     options = ScoreOptions(scorer=FormatScorer(JsonSchemaForm(schema)))
 
-    first, second = scorer_of(options), scorer_of(options)
+    first, second = ItemScorer(options), ItemScorer(options)
     reasons = [first(GradeItem(answer="1")).reason for _ in range(3)]
 
     assert [f"more than {MAX_STEPS:,} steps" in reason for reason in reasons] == [True, True, False]

@@ -10,7 +10,7 @@ from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
 from crucible_bridge.codec.data import array_to_v1
-from crucible_bridge.codec.models import model_ref_to_v1
+from crucible_bridge.codec.generated import model_ref_to_v1
 from crucible_bridge.codec.options import options_to_v1
 from crucible_bridge.types import parse_model
 from crucible_worker.snakepit.arguments import enum_words

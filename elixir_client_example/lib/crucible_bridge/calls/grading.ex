@@ -27,9 +27,18 @@ defmodule CrucibleBridge.Calls.Grading do
     {own, options} = Keyword.split(opts, [:threshold, :timeout])
 
     with {:ok, items} <- items(items),
-         {:ok, message} <- scorer(scorer, options),
-         {:ok, options} <- Message.options(own, V1.ScoreOptions, scorer: {scorer, message}),
+         {:ok, options} <- options(scorer, options, own),
          do: Calls.unary(conn, %V1.ScoreRequest{items: items, options: options}, own, :grades)
+  end
+
+  defp options(grader, given, own) when is_binary(grader) do
+    with {:ok, given} <- Values.options(Map.new(given), "options"),
+         do: Message.options(own, V1.ScoreOptions, grader: grader, grader_options: given)
+  end
+
+  defp options(scorer, given, own) do
+    with {:ok, message} <- scorer(scorer, given),
+         do: Message.options(own, V1.ScoreOptions, scorer: {scorer, message})
   end
 
   defp scorer(:format, boxed: true), do: {:ok, %V1.FormatScorer{form: {:boxed, true}}}

@@ -160,6 +160,8 @@ defmodule CrucibleBridge.V1.ScoreOptions do
 
   field :format, 10, type: CrucibleBridge.V1.FormatScorer, oneof: 0
   field :threshold, 9, proto3_optional: true, type: :double
+  field :grader, 11, type: :string
+  field :grader_options, 12, type: Google.Protobuf.Struct, json_name: "graderOptions"
 end
 
 defmodule CrucibleBridge.V1.TextScorer do

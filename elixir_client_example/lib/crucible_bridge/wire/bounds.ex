@@ -330,6 +330,9 @@ defmodule CrucibleBridge.Wire.Bounds do
       expand_dots: %{default: true},
       log_abs_optional: %{default: false}
     },
+    V1.ModelRef => %{
+      embedded: %{not_empty: true}
+    },
     V1.NotifyStepRequest => %{
       plan_id: %{required: true},
       model: %{required: true}
