@@ -151,8 +151,7 @@ class _Reader:
         if self._begin is not None:
             text = self._text[self._begin : at].rstrip()
             if _CODE.match(text):
-                alone = not self._text[: self._begin].strip()
-                self._found.append(Segment(f"{text}\n", self._marked or marked, alone))
+                self._found.append(Segment(f"{text}\n", self._marked or marked, alone=not self._divided))
         self._begin = None
         self._divided |= not last
 
