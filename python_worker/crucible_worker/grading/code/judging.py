@@ -160,7 +160,7 @@ async def _calls(
 ) -> CaseResult:
     async with place.running("program", _bounds(limits)) as channel:
         talk = _Talk(place, channel, limits)
-        talk.begin(program)
+        talk.begin(program, given_names=solution)
         for call in calls:
             talk.ask(asking(call.function, call.arguments, call.named, solution=solution))
         await talk.loaded()
@@ -306,9 +306,10 @@ class _Talk:
         self._place, self._channel, self._limits = place, channel, limits
         self._nonce = secrets.token_hex(8)
 
-    def begin(self, program: str) -> None:
-        """Let the program be loaded."""
-        self._channel.send({"nonce": self._nonce, "source": program, "max_bytes": self._limits.output_bytes})
+    def begin(self, program: str, *, given_names: bool = False) -> None:
+        """Let the program be loaded, with the names that LeetCode gives or without them."""
+        order = {"source": program, "max_bytes": self._limits.output_bytes, "given_names": given_names}
+        self._channel.send({"nonce": self._nonce, **order})
 
     def ask(self, asked: Mapping[str, Any]) -> None:
         """Send a request that `asking` writes, or that tests make."""
