@@ -30,7 +30,10 @@ _LAST_MARK = re.compile(r"(?<!`)(?<!~)(?P<mark>`{3,}+|~{3,}+)[ \t]*+$", re.MULTI
 _DEFINITION = re.compile(
     r"^(?:(?:async[ \t]++)?(?:def|class)[ \t]++([^\W\d]\w*+)|([^\W\d]\w*+)[ \t]*+[:=])", re.MULTILINE
 )
-_BODY = re.compile(r"^(?:return|yield|nonlocal)\b", re.MULTILINE)
+_LINE_OF_BODY = re.compile(
+    r"^(?P<indent>[ \t]*)(?:(?P<head>(?:def|class|async)\b|[@)\]}])|(?P<ends>return|yield|nonlocal)\b|\S)", re.M
+)
+_SCRIPT = re.compile(r"^(?:async def|def|class|import|from|@)\b|\b(?:input|print)\(|\bstdin\b", re.MULTILINE)
 _DEEPEST = 3  # blanks before a fence, beyond those of the block's own indent
 _NEXT_TURN = re.compile(f"^(?:{NEXT_TURN.pattern})", re.MULTILINE)
 
@@ -151,9 +154,22 @@ def _dedented(text: str, names: frozenset[str]) -> str:
     if text[begin - 1 : begin] not in (" ", "\t"):  # the usual case
         return text
     program = textwrap.dedent(text)
-    if program[:1] in (" ", "\t") or _BODY.search(program):
+    if program.lstrip("\n")[:1] in (" ", "\t") or _is_body(program):
         return text
-    return program if not names or any(found[1] in names for found in _DEFINITION.finditer(program)) else text
+    if names:
+        return program if any(found[1] in names for found in _DEFINITION.finditer(program)) else text
+    return program if _SCRIPT.search(program) else text
+
+
+def _is_body(program: str) -> bool:
+    """Whether lines belong into a function, because one of them returns outside of any."""
+    within = False
+    for line in _LINE_OF_BODY.finditer(program):
+        if not line["indent"]:
+            within = line["head"] is not None
+        if line["ends"] and not within:
+            return True
+    return False
 
 
 def _outside(text: str, blocks: Sequence[_Block]) -> Iterator[tuple[int, str]]:

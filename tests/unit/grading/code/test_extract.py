@@ -35,7 +35,9 @@ CASES = {
         "if x:\n    y\n\nz\n",
         "block",
     ),
-    "a body, indented deeper than its fence": (" ```\n     return x\n ```", (), "    return x\n", "block"),
+    "indented deeper than its fence": (" ```\n     x\n ```", (), "    x\n", "block"),
+    "a body": ("```\n    print(1)\n    return x\n```", (), "    print(1)\n    return x\n", "block"),
+    "a script that is indented": ("```\n    x = 1\n    print(x)\n```", (), "x = 1\nprint(x)\n", "block"),
     "indented as a whole": ("```python\n    def f():\n        pass\n```", ("f",), "def f():\n    pass\n", "block"),
     "a body with a function in it": (
         "```python\n    def g():\n        pass\n    x = g()\n```",
@@ -58,7 +60,7 @@ CASES = {
     "a name of a file": ("```python:solve.py\nx = 1\n```\n```\n1\n```", ("x",), "x = 1\n", "block"),
     "behind a sentence": ("The program: ```python\nx = 1\n```\nDone.", (), "x = 1\n", "block"),
     "behind the dot of a list": ("- ```python\n  if x:\n      y\n  ```\nDone.", (), "if x:\n    y\n", "block"),
-    "deep in a list": ("So\n\n      ```python\n      x = 1\n      ```\n", (), "x = 1\n", "block"),
+    "deep in a list": ("So\n\n      ```python\n      x = 1\n      ```\n", ("x",), "x = 1\n", "block"),
     "in a text of a program": (
         'def f():\n    """\n    ```python\n    f()\n    ```\n    """\n',
         ("f",),
