@@ -364,7 +364,7 @@ TYPES = (
         needed="function expected_json",
         asked=True,
         check="call_test",
-        fields={"arguments_json": Special(default='"[]"')},
+        fields={"arguments_json": Special(default='"[]"'), "comparison": _COMPARISON},
     ),
     Type("InputOutputTests", needed="json", asked=True, check="input_output_tests", fields={"comparison": _COMPARISON}),
     Type("CodeLimits", asked=True, at="limits", example="CodeLimits(memory_mb=256)"),

@@ -146,6 +146,32 @@ ROWS = {
     "code: a mark that is long": Row(make=lambda n: "~" * n + "\n" + "x~~~\n" * n, run=program_of, size=4_000),
     "code: an indented block of blanks": Row(make=lambda n: "   ```\n" + " " * n, run=program_of, size=4_000),
     "code: many fences": Row(make=lambda n: "```\n" * n, run=program_of, size=4_000),
+    **{
+        f"code: {name}": Row(make=lambda n, part=part: part * n, run=lambda text: program_of(text, ["f"]), size=size)
+        for name, part, size in (
+            ("many openings of reasoning", "<think>", 4_000),
+            ("many ends of reasoning", "x</think>", 4_000),
+            ("many backticks", "`", 8_000),
+            ("words with backticks", "x ``` ", 4_000),
+            ("quotes", '"', 8_000),
+            ("apostrophes", "'", 8_000),
+            ("escaped quotes", '\\"', 4_000),
+            ("long strings", '\\"""', 4_000),
+            ("brackets", "(", 8_000),
+            ("sentences", "This is it.\n", 2_000),
+            ("words", "This ", 4_000),
+            ("sentences and programs", "This is it.\nx = 1\n", 1_000),
+            ("marks", "<a>\n", 4_000),
+            ("marks behind blanks", "</a>\n" + " " * 9 + "\n", 2_000),
+            ("special tokens", "<|im_end|>", 4_000),
+            ("special tokens in quotes", '"<|im_end|>" x\n', 2_000),
+            ("special tokens behind texts", 'x """ <|a|> """ \n', 2_000),
+            ("blocks behind sentences", "a: ```python\nx\n```\n", 2_000),
+            ("questions", "```\nx\n```\nQuestion:", 2_000),
+            ("null bytes", "\0", 8_000),
+            ("surrogates", "\ud800 ", 4_000),
+        )
+    },
     "code: a definition without a name": Row(
         make=lambda n: "```\n" + "async " * n + "\n" + "x" + " " * n,
         run=lambda text: program_of(text, ["f"]),

@@ -132,6 +132,75 @@ GRADED: dict[str, tuple[str, CodeTest, Verdict, float]] = {
         INCORRECT,
         0.0,
     ),
+    "the value of a call without a tolerance": (
+        "def f(n): return [i / n for i in range(n)]",
+        apps({"fn_name": "f", "inputs": [[3]], "outputs": [[0, 0.3333, 0.6667]]}),
+        INCORRECT,
+        0.0,
+    ),
+    "the value of a call within a tolerance": (
+        "class Solution:\n    def f(self, n): return {'a': tuple(i / n for i in range(n))}",
+        apps({"fn_name": "f", "inputs": [[3]], "outputs": [{"a": [0, 0.3333, 0.6667]}]}, absolute_tolerance=1e-4),
+        CORRECT,
+        1.0,
+    ),
+    "the value of a call beyond a tolerance": (
+        "def f(n): return [i / n for i in range(n)]",
+        apps({"fn_name": "f", "inputs": [[3]], "outputs": [[0, 0.333, 0.666]]}, absolute_tolerance=1e-4),
+        INCORRECT,
+        0.0,
+    ),
+    "a value in a list of one, within a tolerance": (
+        "def f(n): return 1 / n",
+        apps({"fn_name": "f", "inputs": [[3]], "outputs": [[0.3333]]}, relative_tolerance=1e-3),
+        CORRECT,
+        1.0,
+    ),
+    "integers within a tolerance": (
+        "def f(n): return n + 1",
+        apps({"fn_name": "f", "inputs": [[1000]], "outputs": [1000]}, relative_tolerance=0.1),
+        INCORRECT,
+        0.0,
+    ),
+    "one call within a tolerance": (
+        "def f(n): return 1 / n",
+        CallTest(
+            function="f",
+            arguments_json="[3]",
+            expected_json="0.333",
+            comparison=OutputComparison(absolute_tolerance=1e-3),
+        ),
+        CORRECT,
+        1.0,
+    ),
+    "names that LeetCode gives": (
+        "class Solution:\n    def f(self, xs: List[int]) -> Optional[int]:\n"
+        "        heap = list(Counter(xs))\n        heapify(heap)\n"
+        "        return min(inf, heapq.heappop(heap), gcd(8, 12))",
+        apps({"fn_name": "f", "inputs": [[[3, 2, 2]]], "outputs": [2]}),
+        CORRECT,
+        1.0,
+    ),
+    "names of its own": (
+        "def gcd(a, b): return 7\ndef f(): return gcd(8, 12) + pow(2, 3, 5)",
+        apps({"fn_name": "f", "inputs": [[]], "outputs": [10]}),
+        CORRECT,
+        1.0,
+    ),
+    "a function that is a given name": (
+        "x = 1",
+        apps({"fn_name": "gcd", "inputs": [[8, 12]], "outputs": [4]}),
+        INCORRECT,
+        0.0,
+    ),
+    "no given names in a call": (
+        "def f(): return gcd(8, 12)",
+        CallTest(function="f", expected_json="4"),
+        INCORRECT,
+        0.0,
+    ),
+    "no given names in a script": ("print(gcd(8, 12))", apps({"inputs": [""], "outputs": ["4"]}), INCORRECT, 0.0),
+    "no given names in assertions": ("def f(): return gcd(8, 12)", Assertions("assert f() == 4"), INCORRECT, 0.0),
     "a dict of integers": (
         "def f(x): return x[1]",
         apps({"fn_name": "f", "inputs": [[{"1": 2}]], "outputs": [2]}),

@@ -2500,7 +2500,7 @@ def choice_scorer_from_v1(message: grading_pb2.ChoiceScorer, field: str = "") ->
 
 
 def output_comparison_to_v1(value: OutputComparison, field: str = "") -> grading_pb2.OutputComparison:
-    """Encode: How a program's output is compared with what is expected.
+    """Encode: How a program's output, or the value of a call, is compared with what is expected.
 
     Raises:
         InvalidField: a value cannot be sent.
@@ -2516,7 +2516,7 @@ def output_comparison_to_v1(value: OutputComparison, field: str = "") -> grading
 
 
 def output_comparison_from_v1(message: grading_pb2.OutputComparison, field: str = "") -> OutputComparison:
-    """Decode: How a program's output is compared with what is expected.
+    """Decode: How a program's output, or the value of a call, is compared with what is expected.
 
     Raises:
         InvalidField: a value is out of bounds, or missing.
@@ -2574,6 +2574,9 @@ def call_test_to_v1(value: CallTest, field: str = "") -> grading_pb2.CallTest:
         function=value.function,
         arguments_json=value.arguments_json,
         expected_json=value.expected_json,
+        comparison=None
+        if value.comparison == OutputComparison()
+        else encoded(output_comparison_to_v1, value.comparison, child(field, "comparison")),
     )
 
 
@@ -2592,6 +2595,7 @@ def call_test_from_v1(message: grading_pb2.CallTest, field: str = "") -> CallTes
         function=message.function,
         arguments_json=message.arguments_json or "[]",
         expected_json=message.expected_json,
+        comparison=output_comparison_from_v1(message.comparison, child(field, "comparison")),
     )
 
 

@@ -1150,29 +1150,20 @@ class ChoiceScorer:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class OutputComparison:
-    """How a program's output is compared with what is expected."""
+    """How a program's output, or the value of a call, is compared with what is expected."""
 
     by_token: bool = False
-    """Token by token: blanks and line ends only divide. Otherwise lines and the blanks within them count."""
+    """Token by token: blanks and line ends only divide. Otherwise lines and the blanks within them count. Of output
+    only: with calls it is a problem of the item, BAD_TESTS.
+    """
     absolute_tolerance: float = 0.0
     """Two tokens that are decimal numbers, one of them with a point or an exponent, are the same if |output -
     expected| <= absolute_tolerance + relative_tolerance * |expected|. Integers must be equal, as must every other
-    token ("nan", "inf", "1_000"). Finite, at least 0.
+    token ("nan", "inf", "1_000"). Likewise two numbers in the values of calls, one of them a float, as Python
+    writes them. Finite, at least 0.
     """
     relative_tolerance: float = 0.0
     """See absolute_tolerance. Finite, at least 0."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class CallTest:
-    """A function call."""
-
-    function: str
-    """The function's name; required."""
-    arguments_json: str = "[]"
-    """JSON array; none if empty."""
-    expected_json: str
-    """JSON value; required. A tuple counts as an array, and keys of a dict as texts; true is not 1."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -2376,6 +2367,20 @@ class StdioTest:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class CallTest:
+    """A function call."""
+
+    function: str
+    """The function's name; required."""
+    arguments_json: str = "[]"
+    """JSON array; none if empty."""
+    expected_json: str
+    """JSON value; required. A tuple counts as an array, and keys of a dict as texts; true is not 1."""
+    comparison: OutputComparison = OutputComparison()
+    """How the value is compared otherwise."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class InputOutputTests:
     """Tests as APPS and data sets of its form have them, in their column `input_output`.
 
@@ -2393,7 +2398,7 @@ class InputOutputTests:
     dict of integers.
     """
     comparison: OutputComparison = OutputComparison()
-    """How outputs are compared; not those of calls."""
+    """How outputs, or values, are compared otherwise."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -292,14 +292,16 @@ class InputOutputTests(_message.Message):
     def __init__(self, json: _Optional[str] = ..., comparison: _Optional[_Union[OutputComparison, _Mapping]] = ...) -> None: ...
 
 class CallTest(_message.Message):
-    __slots__ = ("function", "arguments_json", "expected_json")
+    __slots__ = ("function", "arguments_json", "expected_json", "comparison")
     FUNCTION_FIELD_NUMBER: _ClassVar[int]
     ARGUMENTS_JSON_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_JSON_FIELD_NUMBER: _ClassVar[int]
+    COMPARISON_FIELD_NUMBER: _ClassVar[int]
     function: str
     arguments_json: str
     expected_json: str
-    def __init__(self, function: _Optional[str] = ..., arguments_json: _Optional[str] = ..., expected_json: _Optional[str] = ...) -> None: ...
+    comparison: OutputComparison
+    def __init__(self, function: _Optional[str] = ..., arguments_json: _Optional[str] = ..., expected_json: _Optional[str] = ..., comparison: _Optional[_Union[OutputComparison, _Mapping]] = ...) -> None: ...
 
 class CodeLimits(_message.Message):
     __slots__ = ("timeout_ms", "memory_mb", "output_bytes")

@@ -57,6 +57,8 @@ defmodule CrucibleBridge.ProgramsTest do
             {"'1 2'", %V1.CodeTest{test: {:stdio, %V1.StdioTest{stdout: "1 2"}}}, :correct},
             {"'1 2'", %V1.InputOutputTests{json: ~s({"inputs": [""], "outputs": ["1 3"]})}, :incorrect},
             {"''); f = lambda: (1", %V1.CallTest{function: "f", expected_json: "1"}, :correct},
+            {"''); f = lambda: (0.33", %{function: "f", expected: 0.34}, :incorrect},
+            {"''); f = lambda: (0.33", %{function: "f", expected: 0.34, absolute_tolerance: 0.02}, :correct},
             {"'1 2'", %{input_output: ~s({"inputs": [""], "outputs": [["1 2"]]})}, :correct}
           ],
           do: {%{response: "print(#{printed})", tests: test}, verdict}

@@ -60,10 +60,11 @@ defmodule CrucibleBridge.Calls.Programs do
   end
 
   defp test(%{function: function, expected: expected} = call, field) when is_binary(function) do
-    with :ok <- known(call, [:function, :arguments, :expected], field),
+    with :ok <- known(call, [:function, :arguments, :expected | @comparison], field),
          {:ok, arguments} <- json(Map.get(call, :arguments, []), "#{field}.arguments"),
-         {:ok, expected} <- json(expected, "#{field}.expected") do
-      call = %V1.CallTest{function: function, arguments_json: arguments, expected_json: expected}
+         {:ok, expected} <- json(expected, "#{field}.expected"),
+         {:ok, how} <- comparison(call, field) do
+      call = %V1.CallTest{function: function, arguments_json: arguments, expected_json: expected, comparison: how}
       {:ok, %V1.CodeTest{test: {:call, call}}}
     end
   end

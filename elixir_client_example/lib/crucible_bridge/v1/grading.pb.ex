@@ -302,7 +302,7 @@ end
 
 defmodule CrucibleBridge.V1.OutputComparison do
   @moduledoc """
-  How a program's output is compared with what is expected.
+  How a program's output, or the value of a call, is compared with what is expected.
   """
 
   use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
@@ -334,6 +334,7 @@ defmodule CrucibleBridge.V1.CallTest do
   field :function, 1, type: :string
   field :arguments_json, 2, type: :string, json_name: "argumentsJson"
   field :expected_json, 3, type: :string, json_name: "expectedJson"
+  field :comparison, 4, type: CrucibleBridge.V1.OutputComparison
 end
 
 defmodule CrucibleBridge.V1.CodeLimits do

@@ -28,7 +28,7 @@ class Code:
     limits: CodeLimits = CodeLimits()
     """The limits of a program."""
     comparison: OutputComparison = OutputComparison()
-    """How output is compared in tests without a comparison."""
+    """How output and values are compared in tests without a comparison."""
     image: CodeImage | None = None
     """The image with the packages that can be imported."""
     partial: bool = False

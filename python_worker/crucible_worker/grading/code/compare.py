@@ -15,7 +15,7 @@ from typing import Any
 from crucible_bridge.types import OutputComparison
 from crucible_worker.grading.code.inside.wire import decode
 
-__all__ = ["LINES", "MAX_NUMBER_CHARS", "MAX_NUMBER_EXPONENT", "difference", "equals", "equals_json"]
+__all__ = ["LINES", "MAX_NUMBER_CHARS", "MAX_NUMBER_EXPONENT", "Allowed", "difference", "equals", "equals_json"]
 
 # Whether a program's output is the expected one.
 #
@@ -52,7 +52,7 @@ def _first_other(
 ) -> str | None:
     if written == expected:
         return None
-    allowed = _Allowed(comparison)
+    allowed = Allowed(comparison)
     for at, (one, other) in enumerate(zip(written, expected), start=1):
         if one != other and not allowed.same(one, other):
             return f"{unit} {at}"
@@ -64,12 +64,18 @@ def _lines(text: str) -> Sequence[str]:
     return [line.rstrip() for line in text.split("\n")] if text else []
 
 
-class _Allowed:
-    """Which differences of tokens, or of lines of tokens, a tolerance accepts."""
+_MAX_INTEGER_BITS = 3_300  # as many digits as MAX_NUMBER_CHARS, or fewer
+_SURE = 1e-9  # a share of the tolerance, by which floats decide without decimal numbers
+_LEAST_SURE, _MOST_SURE = 1e-290, 1e290
+
+
+class Allowed:
+    """Which differences of numbers a tolerance accepts, in tokens, in lines of tokens, and in values."""
 
     def __init__(self, comparison: OutputComparison) -> None:
         self._absolute = decimal.Decimal(repr(comparison.absolute_tolerance))
         self._relative = decimal.Decimal(repr(comparison.relative_tolerance))
+        self._rough = comparison.absolute_tolerance, comparison.relative_tolerance
         self._exact = not (self._absolute or self._relative)
         # Every result is exact: sums reach from 10^2000 down to 10^-2324, which a tolerance can need.
         digits = 8 * MAX_NUMBER_CHARS
@@ -83,6 +89,27 @@ class _Allowed:
         return len(ours) == len(theirs) and all(
             one == other or self._close(one, other) for one, other in zip(ours, theirs)
         )
+
+    def near(self, written: Any, value: Any, expected: Any) -> bool:
+        """Whether a returned number is within the tolerance; two integers must be equal.
+
+        Args:
+            written: the number as `wire.encode` writes it.
+            value: the same as a plain value, which does not equal the expected one.
+            expected: a JSON value.
+        """
+        if self._exact or type(expected) not in (int, float):
+            return False
+        if type(value) is float:
+            # Decimal numbers are exact, and far slower. They decide only where floats may be rounded.
+            try:
+                distance, wanted = abs(value - expected), abs(float(expected))
+            except OverflowError:
+                return False
+            most = self._rough[0] + self._rough[1] * wanted
+            if _LEAST_SURE < most < _MOST_SURE and abs(distance - most) > _SURE * most + 1e-12 * wanted:
+                return distance < most
+        return (token := _token_of(written, value)) is not None and self._close(token, repr(expected))
 
     def _close(self, written: str, expected: str) -> bool:
         one, other = _decimal_number(written, self._context), _decimal_number(expected, self._context)
@@ -155,8 +182,13 @@ def equals(written: Any, expected: Any) -> bool:
     return not isinstance(expected, list | tuple | set | frozenset | dict) and bool(_plain(written) == expected)
 
 
-def equals_json(written: Any, expected: Any) -> bool:
+def equals_json(written: Any, expected: Any, allowed: Allowed | None = None) -> bool:
     """Whether an encoded value equals a JSON value: tuples are arrays, keys are texts, true is not 1.
+
+    Args:
+        written: the output of `wire.encode`, or any other JSON value.
+        expected: the JSON value.
+        allowed: the differences of numbers in it that do not count.
 
     Raises:
         ValueError: it is not a form that `wire.encode` writes.
@@ -167,16 +199,34 @@ def equals_json(written: Any, expected: Any) -> bool:
         return (
             isinstance(expected, list)
             and len(items) == len(expected)
-            and all(equals_json(item, other) for item, other in zip(items, expected))
+            and all(equals_json(item, other, allowed) for item, other in zip(items, expected))
         )
     if mark == "ndarray":
-        return _same_rows(*_array(content), expected)
+        return _same_rows(*_array(content), expected, allowed)
     if mark in _DICTS:
-        return isinstance(expected, dict) and _same_json_entries(_dict_items(mark, content), expected)
+        return isinstance(expected, dict) and _same_json_entries(_dict_items(mark, content), expected, allowed)
     if mark in _CONTAINERS or isinstance(expected, list | dict):
         return False
     value = _plain(written)
-    return isinstance(value, bool) is isinstance(expected, bool) and bool(value == expected)
+    if isinstance(value, bool) is not isinstance(expected, bool):
+        return False
+    return bool(value == expected) or (allowed is not None and allowed.near(written, value, expected))
+
+
+def _token_of(written: Any, value: Any) -> str | None:
+    """A number as Python prints it; None if it is none, or very long."""
+    if type(value) is int:
+        return str(value) if value.bit_length() <= _MAX_INTEGER_BITS else None
+    mark, content = _marked(written)
+    if mark == "m":
+        return str(content)
+    if mark == "q":
+        numerator, denominator = (int(part, 16) for part in content)
+        try:
+            return repr(numerator / denominator)
+        except ArithmeticError:
+            return None
+    return repr(value) if type(value) is float else None
 
 
 def _marked(written: Any) -> tuple[str, Any]:
@@ -237,14 +287,14 @@ def _same_entries(written: Sequence[Any], expected: Mapping[Any, Any]) -> bool:
     return True
 
 
-def _same_json_entries(written: Sequence[Any], expected: Mapping[str, Any]) -> bool:
+def _same_json_entries(written: Sequence[Any], expected: Mapping[str, Any], allowed: Allowed | None) -> bool:
     if len(written) != len(expected):
         return False
     missing = set(expected)
     for entry in written:
         key, value = _entry(entry)
         text = key if isinstance(key, str) else json.dumps(key) if not isinstance(key, dict | list) else None
-        if text not in missing or not equals_json(value, expected[text]):
+        if text not in missing or not equals_json(value, expected[text], allowed):
             return False
         missing.discard(text)
     return True
@@ -261,15 +311,15 @@ def _array(content: Any) -> tuple[Sequence[int], Sequence[Any]]:
     return shape, items
 
 
-def _same_rows(shape: Sequence[int], items: Sequence[Any], expected: Any) -> bool:
+def _same_rows(shape: Sequence[int], items: Sequence[Any], expected: Any, allowed: Allowed | None) -> bool:
     """Whether an array equals nested lists. The lists are walked, because the array may have a billion empty rows."""
     if not shape:
-        return equals_json(items[0], expected)
+        return equals_json(items[0], expected, allowed)
     if not isinstance(expected, list) or len(expected) != shape[0]:
         return False
     size = len(items) // shape[0] if shape[0] else 0
     rows = (items[at * size : (at + 1) * size] for at in range(len(expected)))
-    return all(_same_rows(shape[1:], row, other) for row, other in zip(rows, expected))
+    return all(_same_rows(shape[1:], row, other, allowed) for row, other in zip(rows, expected))
 
 
 def _entry(entry: Any) -> tuple[Any, Any]:

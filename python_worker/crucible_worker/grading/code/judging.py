@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import CodeLimits, StdioTest
+from crucible_bridge.types import CodeLimits, OutputComparison, StdioTest
 from crucible_worker.grading.code.assertions import AssertedCall, Plain, Proxied
-from crucible_worker.grading.code.compare import LINES, difference, equals, equals_json
+from crucible_worker.grading.code.compare import LINES, Allowed, difference, equals, equals_json
 from crucible_worker.grading.code.inside.wire import SIZED, asking, most_bytes
 from crucible_worker.grading.code.sandbox import LARGE_BYTES, SandboxChannel, SandboxLimits, SandboxSlot
 from crucible_worker.util.error_reporter import shortages
@@ -67,6 +67,8 @@ class Expected:
     """Whether the function may be a method of the program's class `Solution`."""
     or_element: bool = False
     """Whether the only element of its value, a list, is right as well."""
+    comparison: OutputComparison = LINES
+    """Its tolerance."""
 
 
 Ready = Plain | Proxied | StdioTest | Expected
@@ -125,9 +127,8 @@ async def _attempt(place: SandboxSlot, program: str, test: Ready, limits: CodeLi
     match test:
         case Plain(calls=calls):
             judged = _calls(place, program, calls, limits, equals)
-        case Expected(call=call, in_solution=solution, or_element=or_element):
-            same = _equals_json_or_element if or_element else equals_json
-            judged = _calls(place, program, (call,), limits, same, solution=solution)
+        case Expected(call=call, in_solution=solution):
+            judged = _calls(place, program, (call,), limits, _same_json(test), solution=solution)
         case StdioTest():
             judged = _script(place, program, test, limits)
         case Proxied():
@@ -159,7 +160,7 @@ async def _calls(
 ) -> CaseResult:
     async with place.running("program", _bounds(limits)) as channel:
         talk = _Talk(place, channel, limits)
-        talk.begin(program)
+        talk.begin(program, given_names=solution)
         for call in calls:
             talk.ask(asking(call.function, call.arguments, call.named, solution=solution))
         await talk.loaded()
@@ -172,8 +173,15 @@ async def _calls(
     return PASSED
 
 
-def _equals_json_or_element(written: Any, expected: Any) -> bool:
-    return equals_json(written, expected) or equals_json(written, expected[0])
+def _same_json(test: Expected) -> Callable[[Any, Any], bool]:
+    allowed = None if test.comparison == LINES else Allowed(test.comparison)
+
+    def same(written: Any, expected: Any) -> bool:
+        if equals_json(written, expected, allowed):
+            return True
+        return test.or_element and equals_json(written, expected[0], allowed)
+
+    return same
 
 
 async def _compared(channel: SandboxChannel, same: Callable[[Any, Any], bool], written: Any, expected: Any) -> bool:
@@ -298,9 +306,10 @@ class _Talk:
         self._place, self._channel, self._limits = place, channel, limits
         self._nonce = secrets.token_hex(8)
 
-    def begin(self, program: str) -> None:
-        """Let the program be loaded."""
-        self._channel.send({"nonce": self._nonce, "source": program, "max_bytes": self._limits.output_bytes})
+    def begin(self, program: str, *, given_names: bool = False) -> None:
+        """Let the program be loaded, with the names that LeetCode gives or without them."""
+        order = {"source": program, "max_bytes": self._limits.output_bytes, "given_names": given_names}
+        self._channel.send({"nonce": self._nonce, **order})
 
     def ask(self, asked: Mapping[str, Any]) -> None:
         """Send a request that `asking` writes, or that tests make."""

@@ -28,7 +28,7 @@ class CodeOptions:
     limits: Annotated[CodeLimits, Flat(rules=_LIMITS)] = CodeLimits()
     """The limits of the program."""
     comparison: Annotated[OutputComparison, Flat(rules=_TOLERANCES)] = OutputComparison()
-    """How tests without a comparison compare output."""
+    """How tests without a comparison compare output, and numbers in the values of calls."""
     image: str = ""
     """Packages that programs and tests can import: a --code-image of the worker. None if empty."""
     partial: bool = False

@@ -8,7 +8,8 @@ r"""Tests as data sets and files write them: text or JSON.
     {"input_output": "{\"inputs\": ...}"}                        the same, as an object or as JSON in a text
     {"prefix": "def f(x):\n"}                                    no test: what is put before the program
 
-A test of a program's output may have `by_token`, `absolute_tolerance` and `relative_tolerance`, see `OutputComparison`.
+A test of output or of calls may have `absolute_tolerance` and `relative_tolerance`, and one of output `by_token`, see
+`OutputComparison`.
 
 A text that is a JSON object is read as that: a data set's targets are texts, and APPS has its tests in such a text.
 """
@@ -31,7 +32,7 @@ from crucible_worker.util.parsing import uncollected
 
 _FORMS = (
     "assertions; stdin and stdout; function, arguments and expected; inputs, outputs and fn_name; input_output; "
-    "prefix; and next to outputs by_token, absolute_tolerance and relative_tolerance"
+    "prefix; next to outputs and values absolute_tolerance and relative_tolerance; and next to outputs by_token"
 )
 """Keys of tests, in words: each part is a test."""
 
@@ -69,7 +70,18 @@ def read_call(test: CallTest) -> Expected:
         raise BadTests(f"the call of {test.function} is not JSON: {error}") from None
     if not isinstance(arguments, list):
         raise BadTests(f"the arguments of {test.function} are not a JSON array")
-    return Expected(call=_call_of(test.function, arguments, value))
+    _check_comparison(test.comparison, test.function)
+    return Expected(call=_call_of(test.function, arguments, value), comparison=test.comparison)
+
+
+def _check_comparison(comparison: OutputComparison, function: str) -> None:
+    """Refuse what has no meaning for values.
+
+    Raises:
+        BadTests: tokens are to be compared.
+    """
+    if comparison.by_token:
+        raise BadTests(f"by_token is for output, and the tests compare the value of {function}")
 
 
 def _call_of(function: str, arguments: Sequence[Any], value: Any) -> AssertedCall:
@@ -107,18 +119,26 @@ def read_input_output(test: InputOutputTests, most: int) -> Sequence[StdioTest |
         ]
     if not isinstance(function, str) or not function.strip():
         raise BadTests("input_output has a fn_name that is not a name")
+    _check_comparison(test.comparison, function)
     or_element = all(isinstance(value, list) and len(value) == 1 for value in outputs)
     return [
         Expected(
-            call=_call_of(function, _arguments(given, f"inputs[{at}]"), value), in_solution=True, or_element=or_element
+            call=_call_of(function, _arguments(given, f"inputs[{at}]"), value),
+            in_solution=True,
+            or_element=or_element,
+            comparison=test.comparison,
         )
         for at, (given, value) in enumerate(itertools.islice(zip(inputs, outputs), most))
     ]
 
 
 def _pairs(record: Any) -> tuple[Sequence[Any], Sequence[Any]]:
-    if not isinstance(record, dict) or not {"inputs", "outputs"} <= record.keys() <= KEYS:
-        raise BadTests("input_output is not an object of inputs, outputs and, for calls, fn_name")
+    form = "input_output is not an object of inputs, outputs and, for calls, fn_name"
+    if not isinstance(record, dict) or not {"inputs", "outputs"} <= record.keys():
+        raise BadTests(form)
+    if unknown := sorted(record.keys() - KEYS):
+        beside = ", which stands next to it" if unknown[0] in _COMPARISON else ""
+        raise BadTests(f"{form}: it has {unknown[0]:.60}{beside}")
     inputs, outputs = record["inputs"], record["outputs"]
     if not isinstance(inputs, list) or not isinstance(outputs, list):
         raise BadTests("input_output has inputs or outputs that are not arrays")
@@ -169,13 +189,21 @@ def read_tests(records: Iterable[Any]) -> tuple[str, tuple[CodeTest, ...]]:
 
 
 def compared(tests: Iterable[CodeTest], comparison: OutputComparison) -> tuple[CodeTest, ...]:
-    """The tests, with a comparison added if they have none."""
+    """The tests, with a comparison added if they have none: all of it to tests of output, its tolerance to calls."""
+    tolerance = dataclasses.replace(comparison, by_token=False)
     return tuple(
-        dataclasses.replace(test, comparison=comparison)
-        if isinstance(test, StdioTest | InputOutputTests) and test.comparison == OutputComparison()
-        else test
+        test
+        if isinstance(test, Assertions) or test.comparison != OutputComparison()
+        else dataclasses.replace(test, comparison=tolerance if comparison.by_token and _calls(test) else comparison)
         for test in tests
     )
+
+
+def _calls(test: StdioTest | CallTest | InputOutputTests) -> bool:
+    """Whether a test compares values of calls."""
+    if isinstance(test, InputOutputTests) and '"fn_name"' in test.json:
+        return isinstance(record := _object(test.json), dict) and record.get("fn_name") is not None
+    return isinstance(test, CallTest)
 
 
 def _object(text: str) -> Mapping[str, Any] | None:
@@ -207,17 +235,20 @@ def _test(record: Any) -> CodeTest:
     if keys == {"input_output"}:
         given = record["input_output"]
         return InputOutputTests(json=given if isinstance(given, str) else json.dumps(given), comparison=comparison)
-    keys = record.keys()
-    if keys == {"assertions"}:
-        return _test(_text_of(record, "assertions"))
     if {"function", "expected"} <= keys <= {"function", "arguments", "expected"}:
         arguments, expected = record.get("arguments", []), record["expected"]
         return CallTest(
             function=_text_of(record, "function"),
             arguments_json=json.dumps(arguments),
             expected_json=json.dumps(expected),
+            comparison=comparison,
         )
-    raise BadTests(f"a test has the keys {', '.join(sorted(map(str, keys)))[:100] or 'of none'}; known are: {_FORMS}")
+    if keys == {"assertions"} and (extra := sorted(record.keys() - keys)):
+        raise BadTests(f"a test has {extra[0]} next to assertions, which compare values themselves")
+    if keys == {"assertions"}:
+        return _test(_text_of(record, "assertions"))
+    named = ", ".join(sorted(map(str, record)))[:100]
+    raise BadTests(f"a test has the keys {named or 'of none'}; known are: {_FORMS}")
 
 
 def _comparison(record: Mapping[str, Any]) -> OutputComparison:

@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crucible_worker.grading.code.compare import equals, equals_json
+from crucible_bridge.types import OutputComparison
+from crucible_worker.grading.code.compare import Allowed, equals, equals_json
 from crucible_worker.grading.code.inside.wire import encode
 from tests.tables import rows
 
@@ -259,3 +260,75 @@ def test_an_array_that_nobody_wrote_equals_nothing():
         for same in (equals, equals_json):
             with pytest.raises(ValueError):  # noqa: PT011 (many texts)
                 same({"ndarray": content}, 1)
+
+
+NEAR = {
+    "a float": (0.33333, 1 / 3, True),
+    "a float at the edge": (0.334, 0.333, True),
+    "a float beyond the edge": (0.3341, 0.333, False),
+    "an integer and a float": (2, 2.0009, True),
+    "a float and an integer": (1.9991, 2, True),
+    "two integers": (1000001, 1000000, False),
+    "a large integer and a float": (10**400, 1e300, False),
+    "a very large integer and a float": (10**5000, 1e300, False),
+    "a float and a large integer": (1e300, 10**400, False),
+    "truth and a float": (True, 1.0001, False),
+    "a float and truth": (1.0001, True, False),
+    "not a number": (math.nan, 1.0, False),
+    "not a number, twice": (math.nan, math.nan, False),
+    "infinity": (math.inf, 1e308, False),
+    "infinity, twice": (math.inf, math.inf, True),
+    "another infinity": (-math.inf, math.inf, False),
+    "zero": (-0.0, 0, True),
+    "a small float": (1e-320, 0, True),
+    "a fraction": (Fraction(1, 3), 0.3333, True),
+    "another fraction": (Fraction(1, 3), 0.3433, False),
+    "a whole fraction and an integer": (Fraction(3), 2, False),
+    "a decimal": (Decimal("0.3333"), 0.333, True),
+    "a decimal that is no number": (Decimal("NaN"), 0.333, False),
+    "a complex number": (1 + 0j, 1.0001, False),
+    "a text": ("0.333", 0.333, False),
+    "two texts": ("0.3333", "0.333", False),
+    "none": (None, 0.0001, False),
+    "lists": ([[0.1, 2], [3]], [[0.1001, 2], [3.0001]], True),
+    "a tuple": ((0.1, (0.2,)), [0.1001, [0.2001]], True),
+    "lists of other lengths": ([0.1], [0.1, 0.1], False),
+    "one of a list": ([0.1, 0.2], [0.1001, 0.3], False),
+    "a dict": ({"a": 0.1, 1: [2.0]}, {"a": 0.1001, "1": [2.0001]}, True),
+    "a key": ({0.5: 1}, {"0.5001": 1}, False),
+    "an array": (np.array([[0.5, 1.5]]), [[0.5001, 1.5]], True),
+    "an array of another shape": (np.array([0.5, 1.5]), [[0.5, 1.5]], False),
+    "a set": ({0.5}, [0.5], False),
+}
+
+
+@rows("name", NEAR)
+def test_values_are_equal_within_a_tolerance(name: str):
+    """Numbers of which one is a float, as Python writes them; whatever they are in."""
+    value, expected, near = NEAR[name]
+    allowed = Allowed(OutputComparison(absolute_tolerance=1e-3))
+
+    assert equals_json(encode(value), expected, allowed) is near
+    assert near or not equals_json(encode(value), expected)
+
+
+def test_a_tolerance_is_exact_where_floats_are_not():
+    """By the decimal numbers that Python writes, as in output."""
+    tenth = Allowed(OutputComparison(absolute_tolerance=0.1))
+
+    assert 0.3 - 0.2 < 0.1 < 0.8 - 0.7
+    assert equals_json(0.8, 0.7, tenth) is equals_json(0.3, 0.2, tenth) is True
+    assert equals_json(0.8000000000000002, 0.7, tenth) is False
+    assert equals_json(1.1e-310, 1e-310, Allowed(OutputComparison(relative_tolerance=0.11))) is True
+    assert equals_json(1.2e-310, 1e-310, Allowed(OutputComparison(relative_tolerance=0.11))) is False
+    assert equals_json(99.0, 100, Allowed(OutputComparison(relative_tolerance=0.01))) is True
+    assert equals_json(98.9, 100, Allowed(OutputComparison(relative_tolerance=0.01))) is False
+
+
+@given(st.floats(), st.floats(), st.sampled_from([0.0, 1e-9, 0.1, 1.0]), st.sampled_from([0.0, 1e-9, 0.1]))
+def test_floats_are_near_where_their_decimal_numbers_are(one: float, other: float, absolute: float, relative: float):
+    """The faster way has the same result."""
+    allowed = Allowed(OutputComparison(absolute_tolerance=absolute, relative_tolerance=relative))
+    near = one == other or allowed.same(repr(one), repr(other))
+
+    assert equals_json(encode(one), other, allowed) is (near and not math.isnan(one))

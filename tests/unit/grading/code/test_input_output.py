@@ -82,7 +82,11 @@ def test_no_more_tests_are_read_than_are_wanted() -> None:
         ("[" * 100_000, "not JSON"),
         ("[]", "not an object"),
         ('{"inputs": []}', "not an object"),
-        ('{"inputs": [], "outputs": [], "made_up": 1}', "not an object"),
+        ('{"inputs": [], "outputs": [], "made_up": 1}', "not an object .* it has made_up$"),
+        (
+            '{"inputs": [], "outputs": [], "by_token": true}',
+            "not an object .* it has by_token, which stands next to it",
+        ),
         ('{"inputs": {}, "outputs": []}', "not arrays"),
         ('{"inputs": "1", "outputs": "1"}', "not arrays"),
         ('{"inputs": ["1", "2"], "outputs": ["1"]}', "2 inputs and 1 outputs"),

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from crucible_worker.grading.code.inside import wire
+from crucible_worker.grading.code.inside.given_names import builtins_with_names
 
 __all__ = ["LOADED", "run_script", "serve_calls"]
 
@@ -42,6 +43,8 @@ def serve_calls(channel: socket.socket) -> None:
     order = wire.receive(channel)
     nonce, limit = order["nonce"], order["max_bytes"]
     module = _module("program")
+    if order["given_names"]:
+        vars(module)["__builtins__"] = builtins_with_names()
     reply = _loaded(module, order["source"])
     wire.send(channel, {"nonce": nonce, **reply})
     kept = _Kept(module)
