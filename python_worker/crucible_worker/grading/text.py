@@ -23,13 +23,13 @@ from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ExactComparison
 from crucible_worker.grading.base import DirectGrader, Grade, measured, right, undecided, wrong
+from crucible_worker.grading.characters import MAX_COMBINING_MARKS, has_many_marks, plain
 from crucible_worker.util.options import Flat, Handed, values_of
 
 __all__ = [
     "DIVIDER",
     "F1",
     "MAX_BLEU_CHARS",
-    "MAX_COMBINING_MARKS",
     "MAX_DEPTH",
     "MAX_ROUGE_CELLS",
     "MAX_TOKENS",
@@ -50,9 +50,6 @@ __all__ = [
 
 
 # Which differences between two texts do not count.
-
-MAX_COMBINING_MARKS = 30
-"""Combining marks in a row that NFKC may have to sort: UAX #15's stream-safe format. Sorting them is quadratic."""
 
 _WHITESPACE = re.compile(r"\s+")
 # The underscore is punctuation too, although regular expressions treat it as a letter.
@@ -88,7 +85,8 @@ class Normalization:
             Unnormalizable: more than `MAX_COMBINING_MARKS` combining marks follow each other and `nfkc` is on.
         """
         if self.nfkc and not text.isascii():
-            _check_marks(text)
+            if has_many_marks(text):
+                raise Unnormalizable(f"more than {MAX_COMBINING_MARKS} combining marks follow each other")
             text = unicodedata.normalize("NFKC", text)
         if self.fold_case:
             text = text.casefold()
@@ -127,14 +125,6 @@ def _signed(character: str) -> bool:
 def _in_exponent(text: str, index: int) -> bool:
     """Whether the "e" of a number is before an index."""
     return index >= 2 and text[index - 1] in "eE" and text[index - 2].isdigit()
-
-
-def _check_marks(text: str) -> None:
-    run = 0
-    for character in text:
-        run = run + 1 if unicodedata.combining(character) else 0
-        if run > MAX_COMBINING_MARKS:
-            raise Unnormalizable(f"more than {MAX_COMBINING_MARKS} combining marks follow each other")
 
 
 # Words and numbers of a text, so that a search for one text in another never splits a word or a number.
@@ -333,8 +323,8 @@ class ExactMatch(DirectGrader):
             return undecided(str(error), method=_EXACT)
 
     def _as_text(self, response: str, targets: Sequence[str]) -> Grade:
-        answer = self.normalization(response)
-        equal = any(self.normalization(target) == answer for target in targets)
+        answer = self.normalization(plain(response))
+        equal = any(self.normalization(plain(target)) == answer for target in targets)
         return right(answer, _EXACT) if equal else wrong(answer, _EXACT)
 
     def _as_value(self, response: str, targets: Sequence[str]) -> Grade:
@@ -351,8 +341,8 @@ class ExactMatch(DirectGrader):
     def _value(self, text: str) -> object:
         """A text as a number or list; None if it is not one."""
         if self.compare is ExactComparison.NUMBER:
-            return canonical_decimal(self.normalization(text))
-        if (elements := read_list(text)) is None:
+            return canonical_decimal(self.normalization(plain(text)))
+        if (elements := read_list(plain(text))) is None:
             return None
         values = tuple(map(self._element, elements))
         return values if self.ordered_lists else frozenset(values)
@@ -393,9 +383,9 @@ class Contains(DirectGrader):
     def judge(self, response: str, targets: Sequence[str], choices: Sequence[str]) -> Grade:
         """Search for each target. Choices are ignored."""
         try:
-            held = tokens_of(self.normalization(response))
+            held = tokens_of(self.normalization(plain(response)))
             for target in targets:
-                if tokens_of(self.normalization(target)) in held:
+                if tokens_of(self.normalization(plain(target))) in held:
                     return right(target, "contains")
         except Unnormalizable as error:
             return undecided(str(error), method="contains")
@@ -463,6 +453,7 @@ class F1(_Overlap):
         return measured(max(_f1(said, words) for words in wanted), self.threshold, response.strip(), "f1")
 
     def _words(self, text: str) -> collections.Counter[str]:
+        text = plain(text)
         normal = self.normalization(text if self.case_sensitive else text.casefold())
         return collections.Counter(_ARTICLES.sub(" ", without_punctuation(normal)).split())
 

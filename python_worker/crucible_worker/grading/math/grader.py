@@ -20,6 +20,7 @@ from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Grade, GradeItem, MathPolicy, Problem, Verdict, bounds
 from crucible_worker.grading import base
 from crucible_worker.grading.base import MAX_INLINE_CHARS, MAX_TEXT_BYTES, Cache, blank_target, exceeds
+from crucible_worker.grading.characters import with_plain_digits
 from crucible_worker.grading.children import MEMORY_BYTES, ChildResult
 from crucible_worker.grading.choice import choices_that_are, names_of
 from crucible_worker.grading.enclosed import has_box, json_answer, last_tagged, may_hold_tag
@@ -279,6 +280,7 @@ def _read(item: GradeItem, policy: MathPolicy, searched: _Searched | _Verdict | 
     if item.response is None:
         return _ExtractedQuestion(Question(targets, text, policy), _WHOLE, 0)
     started = time.thread_time_ns()  # processor time of other tasks does not count for this item
+    text = with_plain_digits(text)
     extracted = extract(text)
     question = Question(targets, extracted.answer, policy, whole_of(spoken(text), extracted.answer, targets))
     taken = time.thread_time_ns() - started

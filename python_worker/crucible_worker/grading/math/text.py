@@ -154,6 +154,8 @@ _UNIT_AFTER = re.compile(r"(?: |~|\\[ ,;])?(?:\\(?:text|mathrm)\{[ ~]{0,3})?(?P<
 # The further words of a unit.
 _MORE_OF_UNIT = re.compile(r"\}?\s?(?:[\^/*\u00b2\u00b3]|\\cdot|(?:per|an|a|squared|cubed|each|and)(?![A-Za-z]))")
 _LONG_WORD = re.compile(r"(?<![\\\w])[^\W\d_]{2,}+(?!\w)")
+# Thai, Lao, Burmese and Khmer have no blanks between words.
+_SPACELESS_WORDS = re.compile("[\u0e01-\u0e4e\u0e81-\u0ecd\u1000-\u103f\u1780-\u17d3]{5}")
 
 
 def boxed(text: str) -> str | None:
@@ -197,7 +199,9 @@ def _extracted_lately(text: str) -> Extraction:
 
 def has_words(text: str) -> bool:
     """Whether this is a sentence, however short: two words at least."""
-    return len(list(itertools.islice(_LONG_WORD.finditer(text), 2))) == 2
+    if len(list(itertools.islice(_LONG_WORD.finditer(text), 2))) == 2:
+        return True
+    return not text.isascii() and _SPACELESS_WORDS.search(text) is not None
 
 
 def last_amount(text: str) -> str | None:
@@ -285,7 +289,16 @@ _AFTER = spelled(
     " trillion plus minus divided multiplied half halves thirds quarters fourths mod modulo choose if when otherwise"
     " even odd too st nd rd th"
 )
-_NEGATED = re.compile(r"不|没有|並非|并非|ではない|ではありま|ではなく|じゃない|아니|아닙|않")
+# Denials and bounds in other languages: parts of words, and short words alone.
+_NEGATED = re.compile(
+    r"不|没有|並非|并非|ではない|ではありま|ではなく|じゃない|아니|아닙|않"
+    r"|ไม่|ผิด|อย่างน้อย|อย่างมาก|มากกว่า|น้อยกว่า"
+    r"|नहीं|गलत|ग़लत|कम से कम|अधिकतम|से अधिक|से ज़्यादा|से कम"
+    r"|নয়|নেই|ভুল|অন্তত|কমপক্ষে|সর্বোচ্চ|চেয়ে"
+    r"|ليس|غير|خطأ|على الأقل|على الأكثر|أكثر من|أقل من"
+    r"|نیست|غلط|نادرست|حداقل|حداکثر|بیش از|بیشتر از|کمتر از"
+    r"|(?<!\S)(?:না|لا|نه)(?!\w)"
+)
 _SENTENCE_END = re.compile(r"[.?!;](?=\s)|\n")
 _CLAUSE_END = re.compile(r"[.?!](?=\s|$)|[,;:\n]")
 _EXCLUSION = re.compile(r"\\notin|\\nin(?![a-z])|\\not\s?\\in|\u2209")

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from crucible_worker.grading.characters import DASHES
+
 __all__ = [
     "BOXES",
     "CHARACTERS",
@@ -201,14 +203,14 @@ FIXED: Mapping[str, tuple[str, str]] = _named((*_OPERATOR_ROWS, *_OPERAND_ROWS))
 """Kind and value of every token that is always the same; no kind if it has no meaning."""
 
 _CHARACTER_ROWS = (
-    ("", "\u200b\u200c\u200d\u2060\u2061\u2062\u2063\ufeff\ufe0f"),
+    ("", "\u200b\u200c\u200d\u200e\u200f\u061c\u2060\u2061\u2062\u2063\ufeff\ufe0f"),
     (" ", "\u00a0\u2002\u2003\u2004\u2005\u2007\u2008\u200a\u3000\u201c\u201d\u00ab\u00bb"),
     ("\\,", "\u2009\u202f"),
-    ("-", "\u2010\u2011\u2012\u2013\u2014\u2212\ufe63"),
+    ("-", DASHES),
     ("'", "\u2018\u2019\u2032"),
     ("''", "\u2033"),
     ("/", "÷∕⁄"),
-    (",", "，、"),
+    (",", "，、\u060c"),
     (".", "。"),
     ("|", "∣"),
     ("...", "…⋯"),
