@@ -316,7 +316,7 @@ _SetOperator: TypeAlias = Literal["union", "intersection", "difference"]
 _SEPARATORS = frozenset({",", "and"})
 _AFTER = frozenset({"relation", "setop", ":", "pmod", "(", "word"})
 _MAX_PARAMETERS = 12
-_HEDGES = frozenset({"only", "approximately", "about", "roughly", "exactly", "both", "either"})
+_HEDGES = frozenset({"only", "approximately", "about", "around", "roughly", "exactly", "both", "either"})
 _QUALIFIERS = frozenset({"for", "where", "only"})
 _DENIED = frozenset({"false", "incorrect", "invalid", "mistaken", "never", "not", "wrong"})
 _LABELS = frozenset({":", "relation"})
@@ -325,6 +325,7 @@ _CLAUSE_WORDS = spelled(
     " non nonzero integer integers natural naturals rational rationals complex number numbers value values constant"
     " constants arbitrary given fixed set"
 )
+_SHARES = frozenset({"for", "every", "each"})
 _CHOICES = frozenset("ABCDEFGHIJ")
 _CHOICE_STARTS = frozenset({"number", "frac", "sqrt", "currency", "word"})
 _EXTREMES = frozenset({"max", "min"})
@@ -418,6 +419,8 @@ class AnswerReader:
             kind = kinds[cursor.at]
             if values[cursor.at] == "notin" or (kind == "word" and values[cursor.at].lower() not in _CLAUSE_WORDS):
                 cursor.fail()
+            if kind == "number" and kinds[cursor.at + 1] != "relation" and values[cursor.at - 1].lower() in _SHARES:
+                cursor.fail()  # a rate: "3 for every 5"
             open_brackets += (kind in _OPENING) - (kind in _CLOSING)
             if open_brackets < 0 or kind == "end":
                 return

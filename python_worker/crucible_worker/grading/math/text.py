@@ -27,7 +27,7 @@ from crucible_worker.grading.math.tokens import (
     singular,
     spelled,
 )
-from crucible_worker.grading.math.tree import Collection, Constant, Node, Quantity, Symbol, Text
+from crucible_worker.grading.math.tree import Collection, Constant, Node, Number, Quantity, Symbol, Text
 from crucible_worker.grading.numbers import last_numerals
 from crucible_worker.grading.qualification import is_retracted, rejected
 
@@ -68,6 +68,7 @@ _DIGIT = re.compile(r"[0-9]")
 _NUMERAL_START = re.compile(r"[-+\u2212$(.]*+[0-9]")
 
 _BRACKETS = frozenset("()[]")
+_BELOW_ZERO = ("minus", "negative")
 
 _PHRASE_ROWS: tuple[tuple[Node, tuple[str, ...]], ...] = (
     (Collection("set", ()), ("no solution", "no solutions", "no real solution", "no real solutions", "none")),
@@ -89,6 +90,14 @@ def node_of_words(words: str) -> Node:
     parts = words.replace("-", " ").split()
     if (number := number_of_words(parts)) is not None:
         return number
+    if parts[0] in _BELOW_ZERO and len(parts) > 1:
+        match node_of_words(" ".join(parts[1:])):
+            case Number(value):
+                return Number(-value)
+            case Quantity(Number(value), unit):
+                return Quantity(Number(-value), unit)
+            case _:
+                return Text(words)
     for end in range(len(parts) - 1, max(0, len(parts) - 1 - MAX_UNIT_WORDS), -1):
         number, noun = number_of_words(parts[:end]), parts[end:]
         if (
@@ -286,8 +295,19 @@ _BEFORE = spelled(
 )
 _AFTER = spelled(
     "least most than times squared cubed factorial doubled tripled halved dozen hundred thousand million billion"
-    " trillion plus minus divided multiplied half halves thirds quarters fourths mod modulo choose if when otherwise"
+    " trillion plus minus divided multiplied half halves quarters mod modulo choose if when otherwise"
     " even odd too st nd rd th"
+) | frozenset(word for word in NUMBER_WORDS if word.endswith(("ths", "thirds")))
+# A part of a number, or a number that is only described: the first 5, divisible by 5, ending in 5.
+_DESCRIBED = re.compile(
+    r"\b(?:divisible by|(?:end|start|begin)(?:s|ing|ning)? (?:in|with)|congruent to|(?:co|relatively )prime (?:to|with)"
+    r"|first|last)[\s$(){}\\]{1,4}\Z",
+    re.IGNORECASE,
+)
+_CHANGED = re.compile(
+    r"\b(?:below|under|beneath)\s(?:zero|0|sea level|freezing|par)\b|\bper (?:hundred|thousand|mille?|million)\b"
+    r"|\bto the (?:\w{1,12} )?power\b|\braised to\b|\A\s?grand\b(?!\s[a-z]{4})",
+    re.IGNORECASE,
 )
 # Denials and bounds in other languages: parts of words, and short words alone.
 _NEGATED = re.compile(
@@ -321,7 +341,12 @@ _RELATED = re.compile(
 )
 _LINK = re.compile(r", | (?:and|or) ")
 # A number and a word before the answer: one of two, a range, odds.
-_JOINED = re.compile(r"[0-9]\W{0,6}(?:to|and|or|in|out of|second|[,:\u2013\u2014-])\W{0,6}$", re.IGNORECASE)
+_JOINED = re.compile(
+    r"(?:[0-9]\W{0,6}(?:to|and|or|in|out of|second|[,:\u2013\u2014-])"
+    r"|\b(?:one|two|three|four|five|six|seven|eight|nine|ten) (?:in|to|out of)"
+    r"|[0-9][^0-9.,:;\n]{1,40}\b(?:for (?:every|each)|per))\W{0,6}$",
+    re.IGNORECASE,
+)
 # Signs that a number is part of something: an operator, a command, a function, a fraction or a group.
 _OPERATOR_BEFORE = re.compile(
     r"(?:[-+/^_<>{}|\u00d7\u00f7\u00b7\u221a\u2264\u2265]|(?<!\*)\*|\w\()\s*$|\\[A-Za-z]+\s*$"
@@ -366,6 +391,8 @@ def may_drop(text: str, answer: str) -> bool:
     if _AMOUNT.fullmatch(answer) and (_is_operand(sentence, behind) or _is_in_formula(before, sentence)):
         return False
     if _EXCLUSION.search(sentence) or _EXCLUSION.search(behind) or _RELATED.search(sentence[-_MAX_BOUNDED:]):
+        return False
+    if _DESCRIBED.search(sentence[-_MAX_BOUNDED:]) or _CHANGED.search(behind):
         return False
     if end := _EXPLANATION.search(behind):
         behind = behind[: end.start()]

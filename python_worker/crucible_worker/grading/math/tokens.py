@@ -484,7 +484,7 @@ NO_UNIT_WORDS = spelled(
 NO_COUNTED_WORDS = NO_UNIT_WORDS | spelled(
     "infinite infinity infinitely many none not no non never nothing nowhere nonexistent dne undefined indeterminate"
     " impossible unknown cannot can't doesn't isn't aren't don't exist exists except excluding without always sometimes"
-    " divergent diverges unbounded"
+    " divergent diverges unbounded doubled tripled quadrupled halved par"
 )
 """Words that do not occur in counted nouns: `0.5 infinitely many` are two answers, not an amount."""
 
