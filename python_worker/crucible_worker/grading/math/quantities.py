@@ -175,7 +175,8 @@ _ZERO = frozenset({"zero", "0"})
 _LEVELS = frozenset({"", "freezing", "sea"})
 _OPERATORS = frozenset({*_SUFFIXES, "factorial"})
 _NO_NOUNS = NO_COUNTED_WORDS | NUMBER_WORDS | {"gross", "score", "scores"}
-_ITEM_ENDS = frozenset({"end", ",", "and", "relation", "}", ")", "]", "set}", ".", "-", "+", "number"})
+_ITEM_ENDS = frozenset({"end", ",", "and", "relation", "}", ")", "]", "set}", ".", "-", "+", "*", "number"})
+_AMOUNTS = frozenset({"number", "currency"})
 
 
 def may_be_unit(cursor: Cursor) -> bool:
@@ -350,11 +351,16 @@ def _counted(cursor: Cursor, node: Node) -> Node | None:
     at = cursor.at
     while cursor.kinds[at] in ("word", "letter", "upright"):
         word = cursor.values[at].lower()
+        if words and word == "x" and cursor.kinds[at + 1] in _AMOUNTS:
+            break  # a sign: "5 apples x $2"
         if len(words) == MAX_UNIT_WORDS or word in _NO_NOUNS or (cursor.kinds[at] != "word" and word != "a"):
             return None
         words.append(word)
         at += 1
-    if cursor.kinds[at] not in _ITEM_ENDS or (cursor.kinds[at] == "number" and not isinstance(node, Quantity)):
+    times = cursor.kinds[at] == "letter"
+    if not times and (
+        cursor.kinds[at] not in _ITEM_ENDS or (cursor.kinds[at] == "number" and not isinstance(node, Quantity))
+    ):
         return None
     if words[-1] in NO_NOUNS or any(map(_is_below_a_level, words, (*words[1:], ""))):
         return None
