@@ -248,6 +248,7 @@ _INDEXED = re.compile(
 )
 # {}_6C_3, the number of ways to choose 3 of 6.
 _CHOSEN = re.compile(r"\{\s?\}_(?:\{(\w{1,9})\}|(\w))\s?C_(?:\{(\w{1,9})\}|(\w))")
+_ANGSTROM = re.compile(r"\\mathring\s?\{ ?(?:A|\\(?:text|mathrm) ?\{ ?A ?\}) ?\}")
 # The empty group that a document converter puts before an index or a degree sign: `45{ }^{\circ}`.
 _EMPTY_GROUP = re.compile(r"(?<![\\A-Za-z])\{[ ~]?\}(?=\s?[\^_])")
 # A wide blank before another equation divides: `x = 1 \quad x = 2`.
@@ -286,6 +287,8 @@ def tokenize(text: str) -> TokenColumns:
     if "</s" in text:
         for tag, sign in GRAPHIC_TAGS:
             text = text.replace(tag, sign)
+    if "\\mathring" in text:
+        text = _ANGSTROM.sub(r"\\AA ", text)
     if "C_" in text:
         text = _CHOSEN.sub(r"\\binom{\g<1>\g<2>}{\g<3>\g<4>}", text)
     if "{ }" in text or "{}" in text or "{~}" in text:

@@ -357,6 +357,8 @@ _OPERATOR_AFTER = re.compile(
 )
 # The end of `\text{The answer is }`.
 _TEXT_BEFORE = re.compile(r"\\text(?:bf|it|rm)?\{[^{}]*\}\s*\Z")
+# Other exclamation marks end a sentence.
+_FACTORIAL = re.compile(r"!(?:!|\s?[a-z(^*/+=\\-])")
 _DELIMITERS_BEFORE = re.compile(r"(?:\\?\$|\\[(\[]|\*\*|\s)+$")
 _DELIMITERS_AFTER = re.compile(r"(?:\$|\\[)\]]|\*\*)+")
 _AMOUNT = re.compile(r"[-+\u2212]?[0-9.,/]++ ?\\?%?")
@@ -384,6 +386,8 @@ def may_drop(text: str, answer: str) -> bool:
             return True
         (start, end), offers = place, _OFFERS
     before, behind = text[max(0, start - _REACH) : start], text[end : end + _REACH]
+    if _FACTORIAL.match(behind) and answer[-1].isdigit():
+        return False
     ends = [end.end() for end in _SENTENCE_END.finditer(before)]
     sentence = before[ends[-1] :] if ends else before
     if end := _CLAUSE_END.search(behind):

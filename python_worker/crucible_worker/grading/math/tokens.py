@@ -165,6 +165,7 @@ _OPERAND_ROWS = (
     ("constant", "infinity", r"\infty"),
     ("circ", "degree", r"\circ"),
     ("degree", "degree", r"\degree \textdegree \textcirc"),
+    ("upright", "Å", r"\AA \angstrom"),
     ("dots", "...", r"... \ldots \cdots \dots \dotsc \dotsb \dotsm \vdots \ddots"),
     ("frac", "frac", r"\frac \dfrac \tfrac \cfrac \nicefrac \sfrac"),
     ("binom", "binom", r"\binom \dbinom \tbinom"),
@@ -323,7 +324,7 @@ MAX_UNIT_WORDS = 4
 LETTER_UNITS: Mapping[str, str] = {
     "m": "meter", "s": "second", "g": "gram", "h": "hour", "L": "liter", "l": "liter", "N": "newton", "J": "joule",
     "W": "watt", "V": "volt", "A": "ampere", "K": "kelvin", "C": "coulomb", "F": "farad", "T": "tesla",
-    "Omega": "ohm",
+    "Omega": "ohm", "Å": "angstrom",
 }  # fmt: skip
 """Units of one letter. They count only in upright type: `5m` and `5\\Omega` are products."""
 
@@ -342,7 +343,7 @@ _REGULAR = spelled(
     " millisecond microsecond nanosecond newton joule kilojoule calorie watt kilowatt megawatt volt kilovolt ampere ohm"
     " pascal kilopascal kelvin radian steradian mole acre hectare knot lightyear bit byte kilobyte megabyte gigabyte"
     " kilohertz megahertz coulomb farad tesla unit electronvolt atmosphere bar dollar cent euro pound rupee yen"
-    " yuan peso rouble franc nickel dime quarter coin percent point"
+    " yuan peso rouble franc nickel dime quarter coin percent point erg dyne angstrom parsec torr arcsecond arcminute"
 )
 # Irregular plurals and other spellings.
 _SPELLINGS = (
@@ -366,6 +367,8 @@ _SPELLINGS = (
     ("woman", "women"),
     ("gram", "gm gms"),
     ("cubic centimeter", "cc"),
+    ("angstrom", "Å ångström ångströms"),
+    ("gauss", "gauss"),
 )
 _ABBREVIATIONS = (
     ("centimeter", "cm"),
@@ -408,6 +411,10 @@ _ABBREVIATIONS = (
     ("point", "pts"),
     ("square", "sq"),
     ("degree", "deg"),
+    ("erg", "erg ergs"),
+    ("dyne", "dyn"),
+    ("arcsecond", "arcsec"),
+    ("arcminute", "arcmin"),
 )
 # Also words or products of symbols: they count only in upright type.
 _UPRIGHT_ABBREVIATIONS = (
@@ -422,11 +429,16 @@ _UPRIGHT_ABBREVIATIONS = (
     ("megabyte", "MB"),
     ("gigabyte", "GB"),
     ("cubic", "cu"),
+    ("astronomical unit", "AU"),
+    ("parsec", "pc"),
+    ("kiloparsec", "kpc"),
+    ("megaparsec", "Mpc"),
+    ("gigaparsec", "Gpc"),
 )
 UPRIGHT_ABBREVIATIONS = frozenset(name for _, names in _UPRIGHT_ABBREVIATIONS for name in names.split()) - {"cu"}
 """Abbreviations that are a unit also after a blank, if nothing else can be meant: `5 mi`."""
 
-ENDING_UNITS = frozenset({"in", "min", "sec"})
+ENDING_UNITS = frozenset({"in", "min", "sec", "arcsec"})
 """Abbreviations that are something else if more follows: `x in [0, 1]`, `min(a, b)`, `sec x`."""
 
 _POWERS = ("square", "cubic", "squared", "cubed")
