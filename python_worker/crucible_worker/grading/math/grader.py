@@ -45,7 +45,7 @@ __all__ = [
     "with_factorial",
 ]
 
-POLICY_VERSION = "4"
+POLICY_VERSION = "5"
 """Version of the rules and defaults of equality; it changes whenever a verdict may change."""
 MAX_TARGETS = 64
 """Targets of one item; with more it is UNDECIDED."""

@@ -614,7 +614,8 @@ _SPELLINGS = {
     "limit doesn't exist": "does not exist",
 }
 _CLAIMS = (*_EMPTY_WORDS, *_INFINITE_WORDS, *_SPELLINGS, *_SPELLINGS.values(), "none", "undefined", "impossible")
-_ARTICLE = re.compile(r"\b(?:the (?=\w)|an? (?=\w\w))")  # in "a x + b" it is a factor
+# In "a x + b" it is a factor. "All" is one before a noun with another word: "1 and all odd primes".
+_ARTICLE = re.compile(r"\b(?:the (?=\w)|an? (?=\w\w))|(?:\A|(?<=\band ))all (?=[a-z]{1,40} [a-z])")
 _HYPHEN = re.compile(r"_|(?<=\w)-(?=[^\W\d])")  # otherwise it is a sign
 _BLANKS = re.compile(r"[\s,]+")
 _AROUND_SIGN = re.compile(r" ?([=<>]) ?")
