@@ -52,6 +52,8 @@ class ExactComparison(enum.StrEnum):
     """Decimal numbers, exactly: 5 equals 5.0, 1000 equals 1,000."""
     LIST = "list"
     """Lists in square brackets: [1, 2] equals [1,2]."""
+    JSON = "json"
+    """Values of JSON: {"a": 1, "b": 2} equals {"b":2,"a":1.0}."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

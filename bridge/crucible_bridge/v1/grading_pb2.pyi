@@ -16,10 +16,12 @@ class ExactComparison(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     EXACT_COMPARISON_TEXT: _ClassVar[ExactComparison]
     EXACT_COMPARISON_NUMBER: _ClassVar[ExactComparison]
     EXACT_COMPARISON_LIST: _ClassVar[ExactComparison]
+    EXACT_COMPARISON_JSON: _ClassVar[ExactComparison]
 EXACT_COMPARISON_UNSPECIFIED: ExactComparison
 EXACT_COMPARISON_TEXT: ExactComparison
 EXACT_COMPARISON_NUMBER: ExactComparison
 EXACT_COMPARISON_LIST: ExactComparison
+EXACT_COMPARISON_JSON: ExactComparison
 
 class GradeItem(_message.Message):
     __slots__ = ("id", "response", "answer", "targets")

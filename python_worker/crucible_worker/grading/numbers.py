@@ -6,8 +6,9 @@ A number is, in ASCII digits and never inside a word ("x46" has none, "46km" has
     [sign] digits, three digits, ... [. digits] [%]         "1,460,000.5": a comma only separates thousands
     number/number                                           "3/4"; a longer chain ("1/2/2024") is its last part
 
-A sign ("+", "-" or the minus U+2212) counts if no word, digit or closing bracket is before it: "10-46" ends in
-46. LaTeX, mixed numbers and units are not read.
+A sign ("+", or any dash of `crucible_worker.grading.characters`) counts if no word, digit or closing bracket is before
+it: "10-46" ends in 46. LaTeX, mixed numbers and units are not read. The grader reads the digits of every script, and
+"is - 5" and "minus 5" as the number below zero.
 
 Values are rationals, never rounded through floats. Digits below 10^-1000 are cut off, with a bound of the error. A
 value of 10^1000 or more is only known to be that large, so that "1e999999999" costs nothing.
@@ -26,6 +27,7 @@ from typing import Annotated, ClassVar, NamedTuple
 from msgspec import Meta
 
 from crucible_worker.grading.base import TOO_LONG, DirectGrader, Grade, right, undecided, wrong
+from crucible_worker.grading.characters import DASHES, plain
 
 __all__ = [
     "MAX_MAGNITUDE",
@@ -34,6 +36,7 @@ __all__ = [
     "Numeral",
     "Numeric",
     "ParsedNumber",
+    "canonical_decimal",
     "is_negated",
     "last_numbers",
     "last_numerals",
@@ -49,19 +52,20 @@ _FAR = 10**_MAX_EXPONENT_DIGITS
 
 # Possessive, and each group of thousands is checked by itself: no character is examined more than a few times.
 _DIGITS = r"(?:[0-9]{1,3}(?>(?:,[0-9]{3}(?![0-9]))+)|[0-9]++)"
-UNSIGNED = rf"(?:{_DIGITS}(?>(?:\.[0-9]++)?)|\.[0-9]++)(?>(?:[eE][-+\u2212]?[0-9]++)?)"
+UNSIGNED = rf"(?:{_DIGITS}(?>(?:\.[0-9]++)?)|\.[0-9]++)(?>(?:[eE][-+{DASHES}]?[0-9]++)?)"
 """The expression of a number without its sign."""
 _NUMBER = re.compile(
-    rf"(?>(?P<sign>(?<![\w)\]}}])[-+\u2212])?)(?<![A-Za-z_0-9])(?<![0-9]\.)"
+    rf"(?>(?P<sign>(?<![\w)\]}}])[-+{DASHES}])?)(?<![A-Za-z_0-9])(?<![0-9]\.)"
     rf"(?P<parts>{UNSIGNED}(?>(?:/{UNSIGNED})*))(?>(?P<percent> ?\\?%)?)"
 )
 _PART = re.compile(r"(?P<whole>[0-9]*+)(?>(?:\.(?P<decimals>[0-9]++))?)(?>(?:[eE](?P<exponent>[-+]?[0-9]++))?)")
 
 
 # A sign with a blank after it, or its word; not a difference, and not "plus or minus".
-_MINUS = re.compile(
-    r"(?:[A-Za-z]{2}\s[-\u2212]|(?:^|(?<=[:,=])\s?|(?<!\bor)(?<=[A-Za-z]{2})\s)(?:minus|negative))\s\Z", re.IGNORECASE
-)
+_MINUS_IN_WORDS = r"(?:^|(?<=[:,=])\s?|(?<!\bor)(?<=[A-Za-z]{2})\s)(?:minus|negative)"
+_MINUS = re.compile(rf"(?:[A-Za-z]{{2}}\s[-\u2212]|{_MINUS_IN_WORDS})\s\Z", re.IGNORECASE)
+# After other words a dash may be punctuation: "the answer - 5".
+_SAID_TO_BE_NEGATIVE = re.compile(rf"(?:(?:\bis|\bequals?|=)\s?-|{_MINUS_IN_WORDS})\s\Z", re.IGNORECASE)
 _MINUS_REACH = 16
 
 
@@ -126,7 +130,7 @@ def _read(match: re.Match[str]) -> ParsedNumber:
     parts = match["parts"].split("/")
     number = _divide(_part(parts[0]), _part(parts[1])) if len(parts) == 2 else _part(parts[-1])
     # The sign of a chain belongs to its first part, which is dropped.
-    negative = len(parts) <= 2 and match["sign"] in ("-", "\u2212")
+    negative = len(parts) <= 2 and match["sign"] not in (None, "", "+")
     return dataclasses.replace(
         number,
         text=match[0],
@@ -136,7 +140,7 @@ def _read(match: re.Match[str]) -> ParsedNumber:
 
 
 def _part(text: str) -> ParsedNumber:
-    match = _PART.fullmatch(text.replace(",", "").replace("\u2212", "-"))
+    match = _PART.fullmatch(plain(text).replace(",", ""))
     assert match is not None, text
     decimals = match["decimals"] or ""
     written = (match["whole"] + decimals).lstrip("0")
@@ -168,7 +172,62 @@ def _divide(numerator: ParsedNumber, denominator: ParsedNumber) -> ParsedNumber:
     return ParsedNumber(text="", value=numerator.value / denominator.value)
 
 
+# A text that is only a decimal number, compared without arithmetic.
+#
+#     [sign] digits [. digits] [e [sign] digits] [%]          "-46", "3.14", ".5", "1e-3", "45%"
+#     [sign] digits, three digits, ... [. digits] [e ...] [%] "1,460,000.5"
+#
+# Digits are those of ASCII; "1_000", "nan", "inf", "0x10" and "3/4" are not decimals. A number is represented by its
+# significant digits and its power of ten, both read from the text: neither a million digits nor an exponent of a
+# million costs more than its length.
+
+_DECIMAL = re.compile(
+    r"(?P<sign>[-+\u2212]?)"
+    r"(?P<whole>[0-9]{1,3}(?>(?:,[0-9]{3})+)|[0-9]*+)"
+    r"(?>(?:\.(?P<decimals>[0-9]++))?)"
+    r"(?>(?:[eE](?P<exponent>[-+\u2212]?[0-9]++))?)"
+    r"(?>(?P<percent> ?\\?%)?)"
+)
+
+
+def canonical_decimal(text: str) -> str | None:
+    """One spelling for each number: "15e-1" for "1.5", "+1.50" and "150%"; "0e0" for 0. None if it is not a decimal.
+
+    Linear in the length of the text.
+    """
+    match = _DECIMAL.fullmatch(text)
+    if match is None or not (match["whole"] or match["decimals"]):
+        return None
+    decimals = match["decimals"] or ""
+    written = (match["whole"].replace(",", "") + decimals).lstrip("0")
+    digits = written.rstrip("0")
+    if not digits:
+        return "0e0"
+    shown = (match["exponent"] or "0").replace("\u2212", "-")
+    exponent_digits = shown.lstrip("+-").lstrip("0") or "0"
+    if len(exponent_digits) > _MAX_EXPONENT_DIGITS:
+        return None
+    exponent = -int(exponent_digits) if shown.startswith("-") else int(exponent_digits)
+    exponent += len(written) - len(digits) - len(decimals) - (2 if match["percent"] else 0)
+    sign = "" if match["sign"] in ("", "+") else "-"
+    return f"{sign}{digits}e{exponent}"
+
+
 # The grader of numbers: the last one of a response, exactly, or within a tolerance.
+
+
+def _numbers_said(text: str, count: int) -> Sequence[ParsedNumber]:
+    """The last numbers of a text in its one spelling, below zero also if words or a separate sign say so."""
+    text = plain(text)
+    return [_said(match) for match in _last_matches(text, count)]
+
+
+def _said(match: re.Match[str]) -> ParsedNumber:
+    number, start = _read(match), match.start()
+    if match["sign"] or not _SAID_TO_BE_NEGATIVE.search(match.string[max(0, start - _MINUS_REACH) : start]):
+        return number
+    return dataclasses.replace(number, text=f"-{number.text}", value=-number.value)
+
 
 _METHOD = "number"
 # So far below the exact range that no target reaches it, not even as a percentage.
@@ -199,14 +258,14 @@ class Numeric(DirectGrader):
         """Compare the last number with each target. Choices are ignored."""
         wanted = []
         for target in targets:
-            numbers = last_numbers(target.rpartition(self.target_marker)[2] if self.target_marker else target, 2)
+            numbers = _numbers_said(target.rpartition(self.target_marker)[2] if self.target_marker else target, 2)
             if len(numbers) != 1:
                 flaw = "has several numbers" if numbers else "is not a number"
                 return undecided(f"the target {_short(target)} {flaw}", method=_METHOD)
             if numbers[0].flaw or numbers[0].error or abs(numbers[0].value) >= _TARGET_BOUND:
                 return undecided(f"the target {_short(target)} is not a number that can be compared", method=_METHOD)
             wanted.append(numbers[0])
-        found = last_numbers(response, 1)
+        found = _numbers_said(response, 1)
         if not found:
             return wrong("", _METHOD, "there is no number in the response")
         answer = found[0]

@@ -1,6 +1,6 @@
 """Graders that compare texts: exact match, whether one contains the other, and how much of it (F1, BLEU, ROUGE-L).
 
-Exact match compares as text, number or list. Which differences between texts do not count is said by `Normalization`.
+Exact match compares as text, number, list or JSON. `Normalization` says which differences between texts do not count.
 """
 
 from __future__ import annotations
@@ -23,13 +23,16 @@ from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ExactComparison
 from crucible_worker.grading.base import DirectGrader, Grade, measured, right, undecided, wrong
+from crucible_worker.grading.characters import MAX_COMBINING_MARKS, has_many_marks, plain
+from crucible_worker.grading.extract import spoken
+from crucible_worker.grading.json_values import BadJson, difference, json_of, read_json
+from crucible_worker.grading.numbers import canonical_decimal
 from crucible_worker.util.options import Flat, values_of
 
 __all__ = [
     "DIVIDER",
     "F1",
     "MAX_BLEU_CHARS",
-    "MAX_COMBINING_MARKS",
     "MAX_DEPTH",
     "MAX_ROUGE_CELLS",
     "MAX_TOKENS",
@@ -40,7 +43,6 @@ __all__ = [
     "Normalization",
     "Rouge",
     "Unnormalizable",
-    "canonical_decimal",
     "exact_match_of",
     "read_list",
     "require",
@@ -50,9 +52,6 @@ __all__ = [
 
 
 # Which differences between two texts do not count.
-
-MAX_COMBINING_MARKS = 30
-"""Combining marks in a row that NFKC may have to sort: UAX #15's stream-safe format. Sorting them is quadratic."""
 
 _WHITESPACE = re.compile(r"\s+")
 # The underscore is punctuation too, although regular expressions treat it as a letter.
@@ -88,7 +87,8 @@ class Normalization:
             Unnormalizable: more than `MAX_COMBINING_MARKS` combining marks follow each other and `nfkc` is on.
         """
         if self.nfkc and not text.isascii():
-            _check_marks(text)
+            if has_many_marks(text):
+                raise Unnormalizable(f"more than {MAX_COMBINING_MARKS} combining marks follow each other")
             text = unicodedata.normalize("NFKC", text)
         if self.fold_case:
             text = text.casefold()
@@ -127,14 +127,6 @@ def _signed(character: str) -> bool:
 def _in_exponent(text: str, index: int) -> bool:
     """Whether the "e" of a number is before an index."""
     return index >= 2 and text[index - 1] in "eE" and text[index - 2].isdigit()
-
-
-def _check_marks(text: str) -> None:
-    run = 0
-    for character in text:
-        run = run + 1 if unicodedata.combining(character) else 0
-        if run > MAX_COMBINING_MARKS:
-            raise Unnormalizable(f"more than {MAX_COMBINING_MARKS} combining marks follow each other")
 
 
 # Words and numbers of a text, so that a search for one text in another never splits a word or a number.
@@ -258,51 +250,7 @@ def _unquoted(token: str) -> str:
     return _ESCAPE.sub(r"\1", token[1:-1])
 
 
-# A text that is only a decimal number, compared without arithmetic.
-#
-#     [sign] digits [. digits] [e [sign] digits] [%]          "-46", "3.14", ".5", "1e-3", "45%"
-#     [sign] digits, three digits, ... [. digits] [e ...] [%] "1,460,000.5"
-#
-# Digits are those of ASCII; "1_000", "nan", "inf", "0x10" and "3/4" are not decimals. A number is represented by its
-# significant digits and its power of ten, both read from the text: neither a million digits nor an exponent of a
-# million costs more than its length.
-
-_MAX_EXPONENT_DIGITS = 18
-"""Digits of a written exponent. A number with more of them does not count as a decimal."""
-
-_DECIMAL = re.compile(
-    r"(?P<sign>[-+\u2212]?)"
-    r"(?P<whole>[0-9]{1,3}(?>(?:,[0-9]{3})+)|[0-9]*+)"
-    r"(?>(?:\.(?P<decimals>[0-9]++))?)"
-    r"(?>(?:[eE](?P<exponent>[-+\u2212]?[0-9]++))?)"
-    r"(?>(?P<percent> ?\\?%)?)"
-)
-
-
-def canonical_decimal(text: str) -> str | None:
-    """One spelling for each number: "15e-1" for "1.5", "+1.50" and "150%"; "0e0" for 0. None if it is not a decimal.
-
-    Linear in the length of the text.
-    """
-    match = _DECIMAL.fullmatch(text)
-    if match is None or not (match["whole"] or match["decimals"]):
-        return None
-    decimals = match["decimals"] or ""
-    written = (match["whole"].replace(",", "") + decimals).lstrip("0")
-    digits = written.rstrip("0")
-    if not digits:
-        return "0e0"
-    shown = (match["exponent"] or "0").replace("\u2212", "-")
-    exponent_digits = shown.lstrip("+-").lstrip("0") or "0"
-    if len(exponent_digits) > _MAX_EXPONENT_DIGITS:
-        return None
-    exponent = -int(exponent_digits) if shown.startswith("-") else int(exponent_digits)
-    exponent += len(written) - len(digits) - len(decimals) - (2 if match["percent"] else 0)
-    sign = "" if match["sign"] in ("", "+") else "-"
-    return f"{sign}{digits}e{exponent}"
-
-
-# Graders of exact match, as text, number or list, and of whether a response contains a target.
+# Graders of exact match, as text, number, list or JSON, and of whether a response contains a target.
 
 _EXACT = "exact"
 _SHOWN = 60  # characters of a target in a reason
@@ -310,49 +258,67 @@ _SHOWN = 60  # characters of a target in a reason
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class ExactMatch(DirectGrader):
-    """The whole response equals a target, as a text, a number or a list.
+    """The whole response equals a target, as a text, a number, a list or JSON.
 
     As numbers, in the spelling of `crucible_worker.grading.text`, their values are compared, without a tolerance.
     As lists, in that of `crucible_worker.grading.text`, elements are compared: two numbers by value, anything else as
-    normalised text. A target that is not a number, or not a list, is UNDECIDED; such a response is wrong.
+    normalised text. As JSON, in that of `crucible_worker.grading.json_values`, the value in the response is compared:
+    key order and blanks do not count, numbers are compared by value, and the reason names the first difference.
+    A target that is not a number, a list or JSON is UNDECIDED; such a response is wrong.
     """
 
     normalization: Annotated[Normalization, Flat()] = Normalization()
-    """Differences that do not count; by default white space at the ends. In lists it applies to each element."""
+    """Differences that do not count; by default white space at the ends. In lists and JSON it applies to each text."""
     compare: ExactComparison = ExactComparison.TEXT
-    """What response and target are compared as: 5 equals 5.0 as numbers, [1, 2] equals [1,2] as lists."""
+    """What response and target are compared as: 5 equals 5.0 as a number, [1, 2] equals [1,2] as a list, and
+    {"a": 1, "b": 2} equals {"b":2,"a":1.0} as JSON."""
     ordered_lists: bool = False
     """For lists: the order of elements counts, and how often each occurs; within an inner list both always do."""
 
     def judge(self, response: str, targets: Sequence[str], choices: Sequence[str]) -> Grade:
         """Compare the whole texts. Choices are ignored."""
-        judge = self._as_text if self.compare is ExactComparison.TEXT else self._as_value
+        judges = {ExactComparison.TEXT: self._as_text, ExactComparison.JSON: self._as_json}
+        judge = judges.get(self.compare, self._as_value)
         try:
             return judge(response, targets)
         except Unnormalizable as error:
             return undecided(str(error), method=_EXACT)
 
     def _as_text(self, response: str, targets: Sequence[str]) -> Grade:
-        answer = self.normalization(response)
-        equal = any(self.normalization(target) == answer for target in targets)
+        answer = self.normalization(plain(response))
+        equal = any(self.normalization(plain(target)) == answer for target in targets)
         return right(answer, _EXACT) if equal else wrong(answer, _EXACT)
 
     def _as_value(self, response: str, targets: Sequence[str]) -> Grade:
         wanted = [self._value(target) for target in targets]
         if None in wanted:
-            target = targets[wanted.index(None)]
-            short = target if len(target) <= _SHOWN else target[:_SHOWN] + "..."
-            return undecided(f"the target {short!r} is not a {self.compare}", method=_EXACT)
+            short = _short(targets[wanted.index(None)])
+            return undecided(f"the target {short} is not a {self.compare}", method=_EXACT)
         shown, answer = response.strip(), self._value(response)
         if answer is None:
             return wrong(shown, _EXACT, f"the response is not a {self.compare}")
         return right(shown, _EXACT) if answer in wanted else wrong(shown, _EXACT)
 
+    def _as_json(self, response: str, targets: Sequence[str]) -> Grade:
+        wanted: list[Any] = []
+        for target in targets:
+            try:
+                wanted.append(read_json(plain(target)))
+            except BadJson as error:
+                return undecided(f"the target {_short(target)} {error}", method=_EXACT)
+        said = spoken(plain(response)).strip()
+        try:
+            answer = json_of(said, objects_only=all(isinstance(value, dict) for value in wanted))
+        except BadJson as error:
+            return wrong(said, _EXACT, f"the response {error}")
+        found = [difference(value, answer, lambda text: self.normalization(plain(text))) for value in wanted]
+        return wrong(said, _EXACT, found[0]) if all(found) else right(said, _EXACT)
+
     def _value(self, text: str) -> object:
         """A text as a number or list; None if it is not one."""
         if self.compare is ExactComparison.NUMBER:
-            return canonical_decimal(self.normalization(text))
-        if (elements := read_list(text)) is None:
+            return canonical_decimal(self.normalization(plain(text)))
+        if (elements := read_list(plain(text))) is None:
             return None
         values = tuple(map(self._element, elements))
         return values if self.ordered_lists else frozenset(values)
@@ -364,6 +330,10 @@ class ExactMatch(DirectGrader):
         text = self.normalization(element)
         number = canonical_decimal(text)
         return ("text", text) if number is None else ("number", number)
+
+
+def _short(target: str) -> str:
+    return repr(target if len(target) <= _SHOWN else target[:_SHOWN] + "...")
 
 
 def exact_match_of(options: Mapping[str, Any]) -> ExactMatch:
@@ -393,9 +363,9 @@ class Contains(DirectGrader):
     def judge(self, response: str, targets: Sequence[str], choices: Sequence[str]) -> Grade:
         """Search for each target. Choices are ignored."""
         try:
-            held = tokens_of(self.normalization(response))
+            held = tokens_of(self.normalization(plain(response)))
             for target in targets:
-                if tokens_of(self.normalization(target)) in held:
+                if tokens_of(self.normalization(plain(target))) in held:
                     return right(target, "contains")
         except Unnormalizable as error:
             return undecided(str(error), method="contains")
@@ -463,6 +433,7 @@ class F1(_Overlap):
         return measured(max(_f1(said, words) for words in wanted), self.threshold, response.strip(), "f1")
 
     def _words(self, text: str) -> collections.Counter[str]:
+        text = plain(text)
         normal = self.normalization(text if self.case_sensitive else text.casefold())
         return collections.Counter(_ARTICLES.sub(" ", without_punctuation(normal)).split())
 

@@ -21,7 +21,8 @@ from crucible_worker.grading.base import (
     Grade,
     right,
 )
-from crucible_worker.grading.text import MAX_COMBINING_MARKS, tokens_of
+from crucible_worker.grading.characters import MAX_COMBINING_MARKS
+from crucible_worker.grading.text import tokens_of
 from tests.tables import rows
 
 _LENIENT = {"nfkc": True, "fold_case": True}

@@ -40,7 +40,7 @@ EXACT = ScoreOptions(scorer=TextScorer(kind="exact_match"))
 
 SCORERS = (
     *(TextScorer(kind=kind) for kind in ("exact_match", "contains", "f1", "bleu", "rouge")),
-    *(TextScorer(kind="exact_match", compare=compare) for compare in (ExactComparison.NUMBER, ExactComparison.LIST)),
+    *(TextScorer(kind="exact_match", compare=compare) for compare in ExactComparison),
     *(RegexScorer(), NumericScorer(absolute_tolerance=1.0), ChoiceScorer(choices=("ab", "46"))),
     *(
         FormatScorer(BoxedForm()),

@@ -9,6 +9,7 @@ defmodule CrucibleBridge.V1.ExactComparison do
   field :EXACT_COMPARISON_TEXT, 1
   field :EXACT_COMPARISON_NUMBER, 2
   field :EXACT_COMPARISON_LIST, 3
+  field :EXACT_COMPARISON_JSON, 4
 end
 
 defmodule CrucibleBridge.V1.GradeItem do

@@ -42,7 +42,9 @@ from crucible_worker.grading.math.tree import (
     Text,
     arithmetic,
     free_symbols,
+    nodes_of,
     ordered_symbols,
+    rebuilt,
     replaced,
 )
 
@@ -187,9 +189,13 @@ def value_of(relation: Relation) -> Node | None:
 
 
 def _constant(node: Node) -> bool:
-    if isinstance(node, Quantity):
-        node = node.value
+    node = _without_units(node)
     return arithmetic(node) and not free_symbols(node)
+
+
+def _without_units(node: Node) -> Node:
+    """A formula with the values of its quantities: `5 apples * $2` is 5 * 2."""
+    return _without_units(node.value) if isinstance(node, Quantity) else rebuilt(node, _without_units)
 
 
 def _mentions(value: Node, names: list[Node]) -> bool:
@@ -336,9 +342,10 @@ def compare_equation_with_value(equation: Relation, value: Node, scope: Scope, *
 
 def _is_false(equation: Relation) -> bool:
     """Whether two adjacent numbers of an equation are not equal, 5 = 6; decimals may be rounded."""
-    values = [
-        None if isinstance(node, Number) and node.decimal else rational_or_none(node) for node in equation.operands
-    ]
+    operands = equation.operands
+    if len({part.unit for node in operands for part in nodes_of(node) if isinstance(part, Quantity)}) == 1:
+        operands = tuple(map(_without_units, operands))  # $5 + $6 = $12
+    values = [None if isinstance(node, Number) and node.decimal else rational_or_none(node) for node in operands]
     return any(None not in pair and pair[0] != pair[1] for pair in itertools.pairwise(values))
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 from crucible_bridge.types import MathPolicy, Verdict
 from crucible_worker.grading.base import MAX_TEXT_BYTES, TOO_LONG
+from crucible_worker.grading.characters import with_plain_digits
 from crucible_worker.grading.math.compare_relations import (
     approximate_part,
     compare_equation_with_value,
@@ -350,7 +351,8 @@ def decide(target: str, answer: str, policy: MathPolicy, *, whole: bool = False)
     target, answer = restored(target[-MAX_SEARCHED_CHARS:]).strip(), restored(answer[-MAX_SEARCHED_CHARS:]).strip()
     target, answer = (with_conjunctions(text) if " " in text else text for text in (target, answer))
     if not (target.isascii() and answer.isascii()):
-        target, answer = (in_english(text, words=policy.chinese_words) for text in (target, answer))
+        spelled = map(with_plain_digits, (target, answer))
+        target, answer = (in_english(text, words=policy.chinese_words) for text in spelled)
     if policy.dates_and_times and ":" in target and (clock := other_clock(target, answer)) is not None:
         return _decision(clock)
     if (

@@ -198,6 +198,7 @@ _STARTS = spelled(
 _POSTFIX = spelled("^ ! _ ' % degree")
 _UNIT_STARTS = frozenset(("word", "upright", "name", "currency", "frac"))
 _ENDS = frozenset({"end", "setop", "relation", ",", ")", "}", "and"})
+_AMOUNTS = frozenset({"number", "currency"})
 _ARROWS = ("vec ", "overrightarrow ", "hat ", "widehat ")
 
 
@@ -311,7 +312,7 @@ class Expressions:
                     self._number_follows(cursor, factors)
             elif (kind not in _STARTS and (kind != "|" or cursor.bar != "opens")) or self._is_end(cursor, kind):
                 break
-            elif bare and self._is_times_sign(cursor):
+            elif (bare or isinstance(factors[-1], Quantity)) and self._is_times_sign(cursor):
                 cursor.at += 1
                 factors.append(self.factor(cursor))
             elif cursor.bound and self.is_differential(cursor):
@@ -416,7 +417,7 @@ class Expressions:
     def _is_times_sign(self, cursor: Cursor) -> bool:
         """Whether a letter x between two numerals is a sign: `1.5 x 10^3`."""
         at = cursor.at
-        return cursor.values[at] == "x" and cursor.kinds[at] == "letter" and cursor.kinds[at + 1] == "number"
+        return cursor.values[at] == "x" and cursor.kinds[at] == "letter" and cursor.kinds[at + 1] in _AMOUNTS
 
     def is_differential(self, cursor: Cursor) -> bool:
         """Whether the `dx` of an integral is here."""

@@ -20,6 +20,7 @@ from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Grade, GradeItem, MathPolicy, Problem, Verdict, bounds
 from crucible_worker.grading import base
 from crucible_worker.grading.base import MAX_INLINE_CHARS, MAX_TEXT_BYTES, Cache, blank_target, exceeds
+from crucible_worker.grading.characters import with_plain_digits
 from crucible_worker.grading.children import MEMORY_BYTES, ChildResult
 from crucible_worker.grading.choice import choices_that_are, names_of
 from crucible_worker.grading.enclosed import has_box, json_answer, last_tagged, may_hold_tag
@@ -41,9 +42,10 @@ __all__ = [
     "MathOptions",
     "graded_alone",
     "whole_of",
+    "with_factorial",
 ]
 
-POLICY_VERSION = "4"
+POLICY_VERSION = "5"
 """Version of the rules and defaults of equality; it changes whenever a verdict may change."""
 MAX_TARGETS = 64
 """Targets of one item; with more it is UNDECIDED."""
@@ -274,15 +276,26 @@ def _read(item: GradeItem, policy: MathPolicy, searched: _Searched | _Verdict | 
     if isinstance(searched, _Verdict):
         return _grade(item, _ExtractedQuestion(Question(targets, "", policy), "", 0), searched)
     if searched is not None:
-        question = Question(targets, searched.answer, policy, whole_of(searched.said, searched.answer, targets))
+        answer = with_factorial(searched.answer, searched.said, targets)
+        question = Question(targets, answer, policy, whole_of(searched.said, answer, targets))
         return _ExtractedQuestion(question, searched.extraction, searched.duration_ns)
     if item.response is None:
         return _ExtractedQuestion(Question(targets, text, policy), _WHOLE, 0)
     started = time.thread_time_ns()  # processor time of other tasks does not count for this item
-    extracted = extract(text)
-    question = Question(targets, extracted.answer, policy, whole_of(spoken(text), extracted.answer, targets))
+    text = with_plain_digits(text)
+    extracted, said = extract(text), spoken(text)
+    answer = with_factorial(extracted.answer, said, targets)
+    question = Question(targets, answer, policy, whole_of(said, answer, targets))
     taken = time.thread_time_ns() - started
     return _ExtractedQuestion(question, extracted.how, taken)
+
+
+def with_factorial(answer: str, said: str, targets: Sequence[str]) -> str:
+    """An answer with the exclamation mark after it in its response, if a target has a factorial: "it is 7!"."""
+    if not answer[-1:].isdigit() or not any("!" in target for target in targets):
+        return answer
+    end = said.rfind(answer) + len(answer)
+    return f"{answer}!" if end >= len(answer) and said[end : end + 1] == "!" else answer
 
 
 def whole_of(said: str, answer: str, targets: Sequence[str]) -> str:

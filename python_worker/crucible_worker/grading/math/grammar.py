@@ -13,7 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from fractions import Fraction
-from typing import Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, cast
 
 from crucible_worker.grading.math.expressions import Expressions, GrammarRules, Names
 from crucible_worker.grading.math.lexer import MAX_CHARS, Cursor, TokenColumns, TooLarge, Unreadable, restored, tokenize
@@ -316,7 +316,7 @@ _SetOperator: TypeAlias = Literal["union", "intersection", "difference"]
 _SEPARATORS = frozenset({",", "and"})
 _AFTER = frozenset({"relation", "setop", ":", "pmod", "(", "word"})
 _MAX_PARAMETERS = 12
-_HEDGES = frozenset({"only", "approximately", "about", "roughly", "exactly", "both", "either"})
+_HEDGES = frozenset({"only", "approximately", "about", "around", "roughly", "exactly", "both", "either"})
 _QUALIFIERS = frozenset({"for", "where", "only"})
 _DENIED = frozenset({"false", "incorrect", "invalid", "mistaken", "never", "not", "wrong"})
 _LABELS = frozenset({":", "relation"})
@@ -325,6 +325,8 @@ _CLAUSE_WORDS = spelled(
     " non nonzero integer integers natural naturals rational rationals complex number numbers value values constant"
     " constants arbitrary given fixed set"
 )
+_NUMBERED = frozenset({"step", "part", "question", "problem", "case", "task", "line"})
+_SHARES = frozenset({"for", "every", "each"})
 _CHOICES = frozenset("ABCDEFGHIJ")
 _CHOICE_STARTS = frozenset({"number", "frac", "sqrt", "currency", "word"})
 _EXTREMES = frozenset({"max", "min"})
@@ -418,6 +420,8 @@ class AnswerReader:
             kind = kinds[cursor.at]
             if values[cursor.at] == "notin" or (kind == "word" and values[cursor.at].lower() not in _CLAUSE_WORDS):
                 cursor.fail()
+            if kind == "number" and kinds[cursor.at + 1] != "relation" and values[cursor.at - 1].lower() in _SHARES:
+                cursor.fail()  # a rate: "3 for every 5"
             open_brackets += (kind in _OPENING) - (kind in _CLOSING)
             if open_brackets < 0 or kind == "end":
                 return
@@ -446,6 +450,8 @@ class AnswerReader:
         if kind == "word":
             cursor.steps += 1
             start = cursor.at
+            if cursor.kinds[start + 1 : start + 3] == ["number", ":"] and cursor.values[start].lower() in _NUMBERED:
+                cursor.kinds[start + 1] = "word"  # the name of a step: "Step 3: 5 + 5 = 10"
             left = self._brackets.words(cursor)
             if cursor.kinds[cursor.at] in _LABELS and any(
                 word.lower() in _DENIED for word in cursor.values[start : cursor.at]
@@ -453,7 +459,10 @@ class AnswerReader:
                 cursor.fail("a label that denies its value")
             if cursor.kinds[cursor.at] == ":":
                 cursor.at += 1
-                return Relation((left, self._expressions.sum(cursor)), ("=",))
+                value = self._expressions.sum(cursor)
+                if free_symbols(value):
+                    return Relation((left, value), ("=",))
+                return self._related(cursor, [left, value], ["="])
         elif kind == "letter" and cursor.kinds[cursor.at + 1] == "(" and (defined := self._defined(cursor)) is not None:
             left = defined
         elif kind == "function" and cursor.values[cursor.at] in _EXTREMES and cursor.kinds[cursor.at + 1] in _LABELLED:
@@ -468,7 +477,10 @@ class AnswerReader:
         left = self._sets(cursor, left)
         if cursor.kinds[cursor.at] != "relation":
             return left
-        operands, operators = [left], []
+        return self._related(cursor, [left], [])
+
+    def _related(self, cursor: Cursor, operands: list[Node], operators: list[Any]) -> Relation:
+        """A chain of relations after its first operands."""
         while cursor.kinds[cursor.at] == "relation":
             operator = cursor.values[cursor.at]
             cursor.at += 1

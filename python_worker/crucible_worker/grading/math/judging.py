@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from crucible_bridge.types import MathPolicy, Verdict
+from crucible_worker.grading.characters import with_plain_digits
 from crucible_worker.grading.extract import extract, spoken
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ class Judgement:
 
 def search(response: str) -> tuple[str, str, str]:
     """Extract the answer of a response, how it was found, and the text if short; linear, for up to a megabyte."""
+    response = with_plain_digits(response)
     extraction = extract(response)
     said = spoken(response)
     return extraction.answer, extraction.how, said if len(said) <= MAX_SAID_CHARS else ""

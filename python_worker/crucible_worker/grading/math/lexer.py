@@ -27,6 +27,7 @@ from crucible_worker.grading.math.tokens import (
     UPRIGHT_COMMANDS,
     WIDE_SPACE,
     WORD_TOKENS,
+    spelled,
 )
 
 __all__ = [
@@ -247,6 +248,7 @@ _INDEXED = re.compile(
 )
 # {}_6C_3, the number of ways to choose 3 of 6.
 _CHOSEN = re.compile(r"\{\s?\}_(?:\{(\w{1,9})\}|(\w))\s?C_(?:\{(\w{1,9})\}|(\w))")
+_ANGSTROM = re.compile(r"\\mathring\s?\{ ?(?:A|\\(?:text|mathrm) ?\{ ?A ?\}) ?\}")
 # The empty group that a document converter puts before an index or a degree sign: `45{ }^{\circ}`.
 _EMPTY_GROUP = re.compile(r"(?<![\\A-Za-z])\{[ ~]?\}(?=\s?[\^_])")
 # A wide blank before another equation divides: `x = 1 \quad x = 2`.
@@ -285,6 +287,8 @@ def tokenize(text: str) -> TokenColumns:
     if "</s" in text:
         for tag, sign in GRAPHIC_TAGS:
             text = text.replace(tag, sign)
+    if "\\mathring" in text:
+        text = _ANGSTROM.sub(r"\\AA ", text)
     if "C_" in text:
         text = _CHOSEN.sub(r"\\binom{\g<1>\g<2>}{\g<3>\g<4>}", text)
     if "{ }" in text or "{}" in text or "{~}" in text:
@@ -317,6 +321,7 @@ class _Lexer:
         "_kinds",
         "_lines",
         "_lone_dollar",
+        "_money",
         "_tokens",
         "_upright_from",
         "_upright_next",
@@ -334,8 +339,9 @@ class _Lexer:
         self._upright_next = False
         self._box_next = False
         self._lines = False
-        # Dollar signs around mathematics come in pairs: a lone one is money.
+        # Dollar signs around mathematics come in pairs: a lone one is money, and so are all that begin amounts.
         self._lone_dollar = found.count("$") % 2 == 1
+        self._money = _begin_amounts(found)
 
     def run(self) -> TokenColumns:
         """Everything."""
@@ -419,7 +425,9 @@ class _Lexer:
 
     def _dollar(self) -> None:
         following = self._found[self._at + 1][0] if self._at + 1 < len(self._found) else "0"
-        if self._lone_dollar and following in "0123456789.":
+        if self._money:
+            self._put("currency", "dollar")
+        elif self._lone_dollar and following in "0123456789.":
             self._put("currency", "dollar")
             self._lone_dollar = False
 
@@ -428,7 +436,13 @@ class _Lexer:
             if token[0] == "\\":
                 token = token[token.index("{") + 1 :].strip().replace("}", "", 1)
             self._put("based", token)
-        elif "," in token and self._brackets > 0 and "\\" not in token and "{" not in token:
+        elif (
+            "," in token
+            and self._brackets > 0
+            and "\\" not in token
+            and "{" not in token
+            and self._kinds[-1:] != ["currency"]
+        ):
             # In brackets a comma divides: (1,234) is a pair.
             for number, part in enumerate(token.split(",")):
                 if number:
@@ -516,6 +530,17 @@ class _Lexer:
         return ("relation", "in") if run == "in" and following and following[0] in _SET_STARTS else None
 
 
+def _begin_amounts(found: list[str]) -> bool:
+    """Whether each of several dollar signs is before a numeral, and after nothing that a formula may end with."""
+    places = [at for at, token in enumerate(found) if token == "$"]
+    return len(places) > 1 and all(
+        found[at + 1 : at + 2] and found[at + 1][0] in _AMOUNT_STARTS and (at == 0 or found[at - 1] in _BEFORE_AMOUNTS)
+        for at in places
+    )
+
+
+_AMOUNT_STARTS = frozenset("0123456789.")
+_BEFORE_AMOUNTS = frozenset("+-*/=(,:;x\u00d7\u00f7") | spelled(r"\times \cdot \div \approx and or plus minus times is")
 _EXTREMES = frozenset({"max", "min", "sup", "inf"})
 _LINES = frozenset({"aligned", "align", "gathered", "gather", "split", "eqnarray", "equation", "multline"})
 _AFTER_UNITS = frozenset(".,;)^$}") | {"\\newline"}

@@ -15,7 +15,18 @@ from crucible_worker.grading.math.tokens import (
     powered,
     singular,
 )
-from crucible_worker.grading.math.tree import Based, Constant, FunctionCall, Node, Number, Power, Product, Quantity, Sum
+from crucible_worker.grading.math.tree import (
+    MINUS_ONE,
+    Based,
+    Constant,
+    FunctionCall,
+    Node,
+    Number,
+    Power,
+    Product,
+    Quantity,
+    Sum,
+)
 
 __all__ = [
     "MAX_DIGITS",
@@ -58,7 +69,14 @@ _FRACTION_WORDS = (
     "eighth eighths",
     "ninth ninths",
     "tenth tenths",
+    "eleventh elevenths",
+    "twelfth twelfths",
+    *(f"{name}th {name}ths" for name in _BELOW_TWENTY.split()[13:]),
 )
+_FURTHER_PARTS = {
+    "twentieth": 20, "thirtieth": 30, "fortieth": 40, "fiftieth": 50, "sixtieth": 60, "hundredth": 100,
+    "thousandth": 1_000, "millionth": 10**6, "billionth": 10**9,
+}  # fmt: skip
 _SMALL: Mapping[str, int] = {name: value for value, name in enumerate(_BELOW_TWENTY.split())} | {
     "twenty": 20,
     "thirty": 30,
@@ -70,9 +88,11 @@ _SMALL: Mapping[str, int] = {name: value for value, name in enumerate(_BELOW_TWE
     "ninety": 90,
 }
 _PARTS: Mapping[str, int] = {
-    name: value for value, names in enumerate(_FRACTION_WORDS, start=2) for name in names.split()
+    **{name: value for value, names in enumerate(_FRACTION_WORDS, start=2) for name in names.split()},
+    **{name + end: value for name, value in _FURTHER_PARTS.items() for end in ("", "s")},
 }
-_GROUPS: Mapping[str, Fraction] = {"dozen": Fraction(12), "dozens": Fraction(12)}
+_MAX_OF_SINGULAR = 10  # "three fourth" is 3/4, "thirty fourth" and "two hundredth" are ordinals
+_GROUPS: Mapping[str, Fraction] = {"dozen": Fraction(12), "dozens": Fraction(12), "grand": Fraction(1_000)}
 MULTIPLES: Mapping[str, int] = {
     **{name: 10**power for name, power in POWERS_OF_TEN.items()},
     **{name: int(size) for name, size in _GROUPS.items()},
@@ -107,9 +127,16 @@ def number_of_words(words: Sequence[str]) -> Number | None:
     size = Fraction(1, _PARTS[words[-1]]) if words[-1] in _PARTS else _GROUPS.get(words[-1])
     if size is not None and len(words) >= 2:
         count = 1 if words[0] in ("a", "an") and len(words) == 2 else _whole(words[:-1])
-        return None if count is None else Number(count * size)
+        if count is None or (count != 1 and _is_ordinal(words[-1], count)):
+            return None
+        return Number(count * size)
     count = _whole(words)
     return None if count is None else Number(Fraction(count))
+
+
+def _is_ordinal(part: str, count: int) -> bool:
+    """Whether the name of a part after a count is an ordinal: the fourth of "thirty fourth"."""
+    return part in _PARTS and part[-1] != "s" and max(count, _PARTS[part]) > _MAX_OF_SINGULAR
 
 
 def _whole(words: Sequence[str]) -> int | None:
@@ -143,9 +170,13 @@ _SCALES = {"c": "celsius", "f": "fahrenheit", "celsius": "celsius", "fahrenheit"
 _ORDINAL_ENDINGS = frozenset({"st", "nd", "rd", "th"})
 _PREFIXES = {"square": 2, "cubic": 3}
 _SUFFIXES = {"squared": 2, "cubed": 3}
+_BELOW = frozenset({"below", "under"})
+_ZERO = frozenset({"zero", "0"})
+_LEVELS = frozenset({"", "freezing", "sea"})
 _OPERATORS = frozenset({*_SUFFIXES, "factorial"})
 _NO_NOUNS = NO_COUNTED_WORDS | NUMBER_WORDS | {"gross", "score", "scores"}
-_ITEM_ENDS = frozenset({"end", ",", "and", "relation", "}", ")", "]", "set}", ".", "-", "+", "number"})
+_ITEM_ENDS = frozenset({"end", ",", "and", "relation", "}", ")", "]", "set}", ".", "-", "+", "*", "number"})
+_AMOUNTS = frozenset({"number", "currency"})
 
 
 def may_be_unit(cursor: Cursor) -> bool:
@@ -168,8 +199,12 @@ def unit_of(cursor: Cursor, node: Node) -> Node | None:
         return _quantity(node, _fraction(cursor)) if _end_of_fraction(cursor) else None
     known = may_be_unit(cursor)
     if kind == "word":
-        if value.lower() in MULTIPLES:
-            return scaled(cursor, node)
+        if value.lower() in MULTIPLES and (multiple := scaled(cursor, node)) is not None:
+            return multiple
+        if value.lower() in _PARTS and (fraction := _parts(cursor, node)) is not None:
+            return fraction
+        if value.lower() in _BELOW and cursor.values[cursor.at + 1].lower() in _ZERO:
+            return _below_zero(cursor, node)
         if value in _ORDINAL_ENDINGS and isinstance(node, Number):
             cursor.at += 1
             return Quantity(node, "ordinal")
@@ -316,22 +351,33 @@ def _counted(cursor: Cursor, node: Node) -> Node | None:
     at = cursor.at
     while cursor.kinds[at] in ("word", "letter", "upright"):
         word = cursor.values[at].lower()
+        if words and word == "x" and cursor.kinds[at + 1] in _AMOUNTS:
+            break  # a sign: "5 apples x $2"
         if len(words) == MAX_UNIT_WORDS or word in _NO_NOUNS or (cursor.kinds[at] != "word" and word != "a"):
             return None
         words.append(word)
         at += 1
-    if cursor.kinds[at] not in _ITEM_ENDS or (cursor.kinds[at] == "number" and not isinstance(node, Quantity)):
+    times = cursor.kinds[at] == "letter"
+    if not times and (
+        cursor.kinds[at] not in _ITEM_ENDS or (cursor.kinds[at] == "number" and not isinstance(node, Quantity))
+    ):
         return None
-    if words[-1] in NO_NOUNS:
+    if words[-1] in NO_NOUNS or any(map(_is_below_a_level, words, (*words[1:], ""))):
         return None
     cursor.at = at
     return _quantity(node, " ".join((*words[:-1], singular(words[-1]))))
 
 
+def _is_below_a_level(word: str, following: str) -> bool:
+    """Whether these words change the sign of a value: "12 below", "12 feet below sea level"; not "below the x-axis"."""
+    return word in _BELOW and following in _LEVELS
+
+
 def scaled(cursor: Cursor, node: Node) -> Node | None:
-    """A value before the name of a power of ten, `2.5 million`; None if there is no such name."""
-    multiple = MULTIPLES.get(cursor.values[cursor.at].lower())
-    if multiple is None:
+    """A value before the name of a power of ten, `2.5 million`; None without one: `2 grand pianos`."""
+    name = cursor.values[cursor.at].lower()
+    multiple = MULTIPLES.get(name)
+    if multiple is None or (name == "grand" and cursor.kinds[cursor.at + 1] not in _ITEM_ENDS):
         return None
     cursor.at += 1
     factor = Number(Fraction(multiple))
@@ -346,6 +392,23 @@ def scaled(cursor: Cursor, node: Node) -> Node | None:
             Number(inner.value * factor.value) if isinstance(inner, Number) else Product((inner, factor)), node.unit
         )
     return Product((node, factor))
+
+
+def _parts(cursor: Cursor, node: Node) -> Node | None:
+    """A whole number of parts: `3 sixteenths` is 3/16; None if no part is meant."""
+    part = cursor.values[cursor.at].lower()
+    if not isinstance(node, Number) or node.value.denominator != 1 or (part[-1] != "s" and node.value != 1):
+        return None
+    cursor.at += 1
+    return Number(node.value / _PARTS[part])
+
+
+def _below_zero(cursor: Cursor, node: Node) -> Node:
+    """A value before "below zero", with a unit or without: the one with the other sign."""
+    cursor.at += 2
+    value = node.value if isinstance(node, Quantity) else node
+    value = Number(-value.value, value.decimal) if isinstance(value, Number) else Product((MINUS_ONE, value))
+    return Quantity(value, node.unit) if isinstance(node, Quantity) else value
 
 
 def _based(cursor: Cursor, node: Node) -> Node | None:

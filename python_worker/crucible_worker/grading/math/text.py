@@ -27,7 +27,7 @@ from crucible_worker.grading.math.tokens import (
     singular,
     spelled,
 )
-from crucible_worker.grading.math.tree import Collection, Constant, Node, Quantity, Symbol, Text
+from crucible_worker.grading.math.tree import Collection, Constant, Node, Number, Quantity, Symbol, Text
 from crucible_worker.grading.numbers import last_numerals
 from crucible_worker.grading.qualification import is_retracted, rejected
 
@@ -68,6 +68,7 @@ _DIGIT = re.compile(r"[0-9]")
 _NUMERAL_START = re.compile(r"[-+\u2212$(.]*+[0-9]")
 
 _BRACKETS = frozenset("()[]")
+_BELOW_ZERO = ("minus", "negative")
 
 _PHRASE_ROWS: tuple[tuple[Node, tuple[str, ...]], ...] = (
     (Collection("set", ()), ("no solution", "no solutions", "no real solution", "no real solutions", "none")),
@@ -89,6 +90,14 @@ def node_of_words(words: str) -> Node:
     parts = words.replace("-", " ").split()
     if (number := number_of_words(parts)) is not None:
         return number
+    if parts[0] in _BELOW_ZERO and len(parts) > 1:
+        match node_of_words(" ".join(parts[1:])):
+            case Number(value):
+                return Number(-value)
+            case Quantity(Number(value), unit):
+                return Quantity(Number(-value), unit)
+            case _:
+                return Text(words)
     for end in range(len(parts) - 1, max(0, len(parts) - 1 - MAX_UNIT_WORDS), -1):
         number, noun = number_of_words(parts[:end]), parts[end:]
         if (
@@ -154,6 +163,8 @@ _UNIT_AFTER = re.compile(r"(?: |~|\\[ ,;])?(?:\\(?:text|mathrm)\{[ ~]{0,3})?(?P<
 # The further words of a unit.
 _MORE_OF_UNIT = re.compile(r"\}?\s?(?:[\^/*\u00b2\u00b3]|\\cdot|(?:per|an|a|squared|cubed|each|and)(?![A-Za-z]))")
 _LONG_WORD = re.compile(r"(?<![\\\w])[^\W\d_]{2,}+(?!\w)")
+# Thai, Lao, Burmese and Khmer have no blanks between words.
+_SPACELESS_WORDS = re.compile("[\u0e01-\u0e4e\u0e81-\u0ecd\u1000-\u103f\u1780-\u17d3]{5}")
 
 
 def boxed(text: str) -> str | None:
@@ -197,7 +208,9 @@ def _extracted_lately(text: str) -> Extraction:
 
 def has_words(text: str) -> bool:
     """Whether this is a sentence, however short: two words at least."""
-    return len(list(itertools.islice(_LONG_WORD.finditer(text), 2))) == 2
+    if len(list(itertools.islice(_LONG_WORD.finditer(text), 2))) == 2:
+        return True
+    return not text.isascii() and _SPACELESS_WORDS.search(text) is not None
 
 
 def last_amount(text: str) -> str | None:
@@ -282,10 +295,30 @@ _BEFORE = spelled(
 )
 _AFTER = spelled(
     "least most than times squared cubed factorial doubled tripled halved dozen hundred thousand million billion"
-    " trillion plus minus divided multiplied half halves thirds quarters fourths mod modulo choose if when otherwise"
+    " trillion plus minus divided multiplied half halves quarters mod modulo choose if when otherwise"
     " even odd too st nd rd th"
+) | frozenset(word for word in NUMBER_WORDS if word.endswith(("ths", "thirds")))
+# A part of a number, or a number that is only described: the first 5, divisible by 5, ending in 5.
+_DESCRIBED = re.compile(
+    r"\b(?:divisible by|(?:end|start|begin)(?:s|ing|ning)? (?:in|with)|congruent to|(?:co|relatively )prime (?:to|with)"
+    r"|first|last)[\s$(){}\\]{1,4}\Z",
+    re.IGNORECASE,
 )
-_NEGATED = re.compile(r"不|没有|並非|并非|ではない|ではありま|ではなく|じゃない|아니|아닙|않")
+_CHANGED = re.compile(
+    r"\b(?:below|under|beneath)\s(?:zero|0|sea level|freezing|par)\b|\bper (?:hundred|thousand|mille?|million)\b"
+    r"|\bto the (?:\w{1,12} )?power\b|\braised to\b|\A\s?grand\b(?!\s[a-z]{4})",
+    re.IGNORECASE,
+)
+# Denials and bounds in other languages: parts of words, and short words alone.
+_NEGATED = re.compile(
+    r"不|没有|並非|并非|ではない|ではありま|ではなく|じゃない|아니|아닙|않"
+    r"|ไม่|ผิด|อย่างน้อย|อย่างมาก|มากกว่า|น้อยกว่า"
+    r"|नहीं|गलत|ग़लत|कम से कम|अधिकतम|से अधिक|से ज़्यादा|से कम"
+    r"|নয়|নেই|ভুল|অন্তত|কমপক্ষে|সর্বোচ্চ|চেয়ে"
+    r"|ليس|غير|خطأ|على الأقل|على الأكثر|أكثر من|أقل من"
+    r"|نیست|غلط|نادرست|حداقل|حداکثر|بیش از|بیشتر از|کمتر از"
+    r"|(?<!\S)(?:না|لا|نه)(?!\w)"
+)
 _SENTENCE_END = re.compile(r"[.?!;](?=\s)|\n")
 _CLAUSE_END = re.compile(r"[.?!](?=\s|$)|[,;:\n]")
 _EXCLUSION = re.compile(r"\\notin|\\nin(?![a-z])|\\not\s?\\in|\u2209")
@@ -308,7 +341,12 @@ _RELATED = re.compile(
 )
 _LINK = re.compile(r", | (?:and|or) ")
 # A number and a word before the answer: one of two, a range, odds.
-_JOINED = re.compile(r"[0-9]\W{0,6}(?:to|and|or|in|out of|second|[,:\u2013\u2014-])\W{0,6}$", re.IGNORECASE)
+_JOINED = re.compile(
+    r"(?:[0-9]\W{0,6}(?:to|and|or|in|out of|second|[,:\u2013\u2014-])"
+    r"|\b(?:one|two|three|four|five|six|seven|eight|nine|ten) (?:in|to|out of)"
+    r"|[0-9][^0-9.,:;\n]{1,40}\b(?:for (?:every|each)|per))\W{0,6}$",
+    re.IGNORECASE,
+)
 # Signs that a number is part of something: an operator, a command, a function, a fraction or a group.
 _OPERATOR_BEFORE = re.compile(
     r"(?:[-+/^_<>{}|\u00d7\u00f7\u00b7\u221a\u2264\u2265]|(?<!\*)\*|\w\()\s*$|\\[A-Za-z]+\s*$"
@@ -319,6 +357,8 @@ _OPERATOR_AFTER = re.compile(
 )
 # The end of `\text{The answer is }`.
 _TEXT_BEFORE = re.compile(r"\\text(?:bf|it|rm)?\{[^{}]*\}\s*\Z")
+# Other exclamation marks end a sentence.
+_FACTORIAL = re.compile(r"!(?:!|\s?[a-z(^*/+=\\-])")
 _DELIMITERS_BEFORE = re.compile(r"(?:\\?\$|\\[(\[]|\*\*|\s)+$")
 _DELIMITERS_AFTER = re.compile(r"(?:\$|\\[)\]]|\*\*)+")
 _AMOUNT = re.compile(r"[-+\u2212]?[0-9.,/]++ ?\\?%?")
@@ -346,6 +386,8 @@ def may_drop(text: str, answer: str) -> bool:
             return True
         (start, end), offers = place, _OFFERS
     before, behind = text[max(0, start - _REACH) : start], text[end : end + _REACH]
+    if _FACTORIAL.match(behind) and answer[-1].isdigit():
+        return False
     ends = [end.end() for end in _SENTENCE_END.finditer(before)]
     sentence = before[ends[-1] :] if ends else before
     if end := _CLAUSE_END.search(behind):
@@ -353,6 +395,8 @@ def may_drop(text: str, answer: str) -> bool:
     if _AMOUNT.fullmatch(answer) and (_is_operand(sentence, behind) or _is_in_formula(before, sentence)):
         return False
     if _EXCLUSION.search(sentence) or _EXCLUSION.search(behind) or _RELATED.search(sentence[-_MAX_BOUNDED:]):
+        return False
+    if _DESCRIBED.search(sentence[-_MAX_BOUNDED:]) or _CHANGED.search(behind):
         return False
     if end := _EXPLANATION.search(behind):
         behind = behind[: end.start()]
@@ -570,7 +614,8 @@ _SPELLINGS = {
     "limit doesn't exist": "does not exist",
 }
 _CLAIMS = (*_EMPTY_WORDS, *_INFINITE_WORDS, *_SPELLINGS, *_SPELLINGS.values(), "none", "undefined", "impossible")
-_ARTICLE = re.compile(r"\b(?:the (?=\w)|an? (?=\w\w))")  # in "a x + b" it is a factor
+# In "a x + b" it is a factor. "All" is one before a noun with another word: "1 and all odd primes".
+_ARTICLE = re.compile(r"\b(?:the (?=\w)|an? (?=\w\w))|(?:\A|(?<=\band ))all (?=[a-z]{1,40} [a-z])")
 _HYPHEN = re.compile(r"_|(?<=\w)-(?=[^\W\d])")  # otherwise it is a sign
 _BLANKS = re.compile(r"[\s,]+")
 _AROUND_SIGN = re.compile(r" ?([=<>]) ?")

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from crucible_worker.grading.characters import DASHES
+
 __all__ = [
     "BOXES",
     "CHARACTERS",
@@ -163,6 +165,7 @@ _OPERAND_ROWS = (
     ("constant", "infinity", r"\infty"),
     ("circ", "degree", r"\circ"),
     ("degree", "degree", r"\degree \textdegree \textcirc"),
+    ("upright", "Å", r"\AA \angstrom"),
     ("dots", "...", r"... \ldots \cdots \dots \dotsc \dotsb \dotsm \vdots \ddots"),
     ("frac", "frac", r"\frac \dfrac \tfrac \cfrac \nicefrac \sfrac"),
     ("binom", "binom", r"\binom \dbinom \tbinom"),
@@ -201,14 +204,14 @@ FIXED: Mapping[str, tuple[str, str]] = _named((*_OPERATOR_ROWS, *_OPERAND_ROWS))
 """Kind and value of every token that is always the same; no kind if it has no meaning."""
 
 _CHARACTER_ROWS = (
-    ("", "\u200b\u200c\u200d\u2060\u2061\u2062\u2063\ufeff\ufe0f"),
+    ("", "\u200b\u200c\u200d\u200e\u200f\u061c\u2060\u2061\u2062\u2063\ufeff\ufe0f"),
     (" ", "\u00a0\u2002\u2003\u2004\u2005\u2007\u2008\u200a\u3000\u201c\u201d\u00ab\u00bb"),
     ("\\,", "\u2009\u202f"),
-    ("-", "\u2010\u2011\u2012\u2013\u2014\u2212\ufe63"),
+    ("-", DASHES),
     ("'", "\u2018\u2019\u2032"),
     ("''", "\u2033"),
     ("/", "÷∕⁄"),
-    (",", "，、"),
+    (",", "，、\u060c"),
     (".", "。"),
     ("|", "∣"),
     ("...", "…⋯"),
@@ -321,7 +324,7 @@ MAX_UNIT_WORDS = 4
 LETTER_UNITS: Mapping[str, str] = {
     "m": "meter", "s": "second", "g": "gram", "h": "hour", "L": "liter", "l": "liter", "N": "newton", "J": "joule",
     "W": "watt", "V": "volt", "A": "ampere", "K": "kelvin", "C": "coulomb", "F": "farad", "T": "tesla",
-    "Omega": "ohm",
+    "Omega": "ohm", "Å": "angstrom",
 }  # fmt: skip
 """Units of one letter. They count only in upright type: `5m` and `5\\Omega` are products."""
 
@@ -340,7 +343,7 @@ _REGULAR = spelled(
     " millisecond microsecond nanosecond newton joule kilojoule calorie watt kilowatt megawatt volt kilovolt ampere ohm"
     " pascal kilopascal kelvin radian steradian mole acre hectare knot lightyear bit byte kilobyte megabyte gigabyte"
     " kilohertz megahertz coulomb farad tesla unit electronvolt atmosphere bar dollar cent euro pound rupee yen"
-    " yuan peso rouble franc nickel dime quarter coin percent point"
+    " yuan peso rouble franc nickel dime quarter coin percent point erg dyne angstrom parsec torr arcsecond arcminute"
 )
 # Irregular plurals and other spellings.
 _SPELLINGS = (
@@ -364,6 +367,8 @@ _SPELLINGS = (
     ("woman", "women"),
     ("gram", "gm gms"),
     ("cubic centimeter", "cc"),
+    ("angstrom", "Å ångström ångströms"),
+    ("gauss", "gauss"),
 )
 _ABBREVIATIONS = (
     ("centimeter", "cm"),
@@ -406,6 +411,10 @@ _ABBREVIATIONS = (
     ("point", "pts"),
     ("square", "sq"),
     ("degree", "deg"),
+    ("erg", "erg ergs"),
+    ("dyne", "dyn"),
+    ("arcsecond", "arcsec"),
+    ("arcminute", "arcmin"),
 )
 # Also words or products of symbols: they count only in upright type.
 _UPRIGHT_ABBREVIATIONS = (
@@ -420,11 +429,16 @@ _UPRIGHT_ABBREVIATIONS = (
     ("megabyte", "MB"),
     ("gigabyte", "GB"),
     ("cubic", "cu"),
+    ("astronomical unit", "AU"),
+    ("parsec", "pc"),
+    ("kiloparsec", "kpc"),
+    ("megaparsec", "Mpc"),
+    ("gigaparsec", "Gpc"),
 )
 UPRIGHT_ABBREVIATIONS = frozenset(name for _, names in _UPRIGHT_ABBREVIATIONS for name in names.split()) - {"cu"}
 """Abbreviations that are a unit also after a blank, if nothing else can be meant: `5 mi`."""
 
-ENDING_UNITS = frozenset({"in", "min", "sec"})
+ENDING_UNITS = frozenset({"in", "min", "sec", "arcsec"})
 """Abbreviations that are something else if more follows: `x in [0, 1]`, `min(a, b)`, `sec x`."""
 
 _POWERS = ("square", "cubic", "squared", "cubed")
@@ -482,7 +496,7 @@ NO_UNIT_WORDS = spelled(
 NO_COUNTED_WORDS = NO_UNIT_WORDS | spelled(
     "infinite infinity infinitely many none not no non never nothing nowhere nonexistent dne undefined indeterminate"
     " impossible unknown cannot can't doesn't isn't aren't don't exist exists except excluding without always sometimes"
-    " divergent diverges unbounded"
+    " divergent diverges unbounded doubled tripled quadrupled halved par"
 )
 """Words that do not occur in counted nouns: `0.5 infinitely many` are two answers, not an amount."""
 

@@ -6,6 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from crucible_bridge.types import MathPolicy, Verdict
+from crucible_worker.grading.math.grader import with_factorial
 from crucible_worker.grading.math.literal import MAX_CHARS, has_value, literally
 from crucible_worker.grading.math.reading import read_target
 from tests.tables import rows
@@ -172,3 +173,21 @@ def test_policies_that_look_at_the_form_are_left_to_those_who_read():
     assert literally(("2/4",), "2/4", MathPolicy(require_reduced=True)) is None
     assert literally(("4",), "4", MathPolicy(require_reduced=True)) is Verdict.CORRECT
     assert literally(("1234",), "1230", MathPolicy(rounding_digits=3)) is None
+
+
+@rows(
+    ("answer", "said", "targets", "expected"),
+    [
+        ("7", "So it is 7!", ("7!",), "7!"),
+        ("7", "So it is 7!", ("7",), "7"),
+        ("7", "So it is 7.", ("7!",), "7"),
+        ("7", "First 7! and then 7", ("7!",), "7"),
+        ("x", "So it is x!", ("7!",), "x"),
+        ("8", "none of it", ("7!",), "8"),
+    ],
+)
+def test_an_exclamation_mark_is_a_factorial_if_a_target_has_one(
+    answer: str, said: str, targets: tuple[str, ...], expected: str
+) -> None:
+    """Extraction leaves the mark to the sentence; a target with a factorial gives it back to the answer."""
+    assert with_factorial(answer, said, targets) == expected

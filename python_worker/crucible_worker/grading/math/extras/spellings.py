@@ -198,12 +198,22 @@ _ITALIC = re.compile(
 )
 _PREFIXED = re.compile(rf"({_UPRIGHT})(?!pH)([pnmcdkMGT]){_SYMBOL}")
 _PREFIXED_OHM = re.compile(rf"{_UPRIGHT}([mkMG]) ?\}} ?(?:\\Omega(?![A-Za-z])|[Ω\u2126])")
+# Solar units, of a number and at the end: in a formula M_\odot is a mass.
+_ODOT = r"_ ?(?:\{ ?\\odot ?\}|\\odot)"
+_SOLAR = re.compile(
+    r"(?<=[0-9}])(?:\\[,;: ]|[ ~]){0,4}"
+    rf"(?:{_UPRIGHT}(?P<within>[MLR]){_ODOT} ?\}}|{_UPRIGHT}(?P<upright>[MLR]) ?\}}{_ODOT}|(?P<plain>[MLR]){_ODOT})"
+    r"(?=[\s.$)]{0,3}\Z)"
+)
+_SOLAR_UNITS = {"M": "solar mass", "L": "solar luminosity", "R": "solar radius"}
 _METRE = re.compile(r"(?<=[a-z])(met|lit)re(?=s?\b)")
 
 
 def written_out_units(text: str) -> str:
     """A text in which units with a prefix are words, `5 micrometer`."""
     foreign = not text.isascii()
+    if "odot" in text:
+        text = _SOLAR.sub(lambda found: rf" \text{{ {_SOLAR_UNITS[found[found.lastgroup or 0]]}}}", text)
     if foreign or "\\mu" in text:
         text = _MICRO.sub(_micro, text)
         text = _ITALIC.sub(lambda found: f" micro{SI_UNITS[found[2]]}", text)
@@ -467,7 +477,7 @@ def _with_capitals(text: str) -> str:
 
 _RULES = (
     _Rule("regional_numerals", re.compile(r" [0-9]{3}|~[0-9]{3}|\.[0-9]{3}|'[0-9]{3}|,[0-9]{3}"), _with_points),
-    _Rule("unit_names", re.compile(r"\\(?:text|math|mbox|rm|mu|Omega)|tre"), written_out_units),
+    _Rule("unit_names", re.compile(r"\\(?:text|math|mbox|rm|mu|Omega|odot)|tre"), written_out_units),
     _Rule("log_is_natural", re.compile("log"), _with_natural_log),
     _Rule("vector_notations", re.compile(r"\\(?:bold|bm|hat|mathbf|over|vec|wide)"), _with_arrows),
     _Rule("fold_base_letters", re.compile(r"_\{ ?[123][0-9]"), _with_capitals),
