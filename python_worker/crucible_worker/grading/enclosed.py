@@ -24,6 +24,7 @@ from crucible_worker.grading.qualification import (
     with_conjunctions,
     written,
 )
+from crucible_worker.grading.scope import mention
 
 __all__ = [
     "MAX_BRACES",
@@ -345,7 +346,7 @@ def boxed(text: str) -> tuple[str | None, int]:
     boxes = _boxes(text)
     for box in boxes:
         steps, seen = box.steps, True
-        if not box.answer or is_placeholder(box.answer):
+        if not box.answer or is_placeholder(box.answer) or mention(text, box.start) >= 0:
             continue
         if box.closed:
             return _with_those_before(text, box, boxes)
@@ -395,9 +396,9 @@ def _is_apart(text: str, command: int, start: int) -> bool:
 
 
 def _plain_box(text: str, command: int) -> re.Match[str] | None:
-    """The last box of a text, if it is plain and not a placeholder."""
+    """The last box of a text, if it is plain, not a placeholder, and not only mentioned."""
     box = _PLAIN_BOX.match(text, max(0, command - 1)) if len(text) - command <= MAX_BRACES else None
-    return None if box is None or is_placeholder(box[1].strip()) else box
+    return None if box is None or is_placeholder(box[1].strip()) or mention(text, box.start()) >= 0 else box
 
 
 def may_hold_box(text: str) -> bool:
