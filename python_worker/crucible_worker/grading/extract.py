@@ -54,7 +54,7 @@ from crucible_worker.grading.enclosed import (
     without_retracted,
 )
 from crucible_worker.grading.formulas import chosen, formulas_around, last_formulas, listed_below
-from crucible_worker.grading.marker import final_line, has_marker, last_marked, numeral_at_end
+from crucible_worker.grading.marker import final_line, has_marker, last_marked, numeral_at_end, without_exclamation
 from crucible_worker.grading.numbers import Numeral, is_negated, last_numerals
 from crucible_worker.grading.phrase import (
     MAX_WHOLE_CHARS,
@@ -97,12 +97,12 @@ _TURN = re.compile(
     r"|<start_of_turn>\s?user\b|\[INST\]|<\uff5c(?:User|end\u2581of\u2581sentence)\uff5c>"
     r"|<\|(?:im_end|eot_id)\|>(?!\s{0,4}(?:<\|(?:im_start|start_header_id)\|>\s?assistant|\Z))|</s>\s{0,4}(?:<s>|\[INST\])"
 )
+_OF_TURNS = ("<|", "<start_of", "[INST]", "</s>", "<\uff5c")
 # A question that a model asks itself after its answer.
 _QUESTION = re.compile(
-    r"\n[\s*_#]{0,8}(?:Question|Q|Problem|User|Human|Instruction|Exercise|Task|Next question|New question|Frage"
+    r"\n[\s*_#]{0,8}+(?:Question|Q|Problem|User|Human|Instruction|Exercise|Task|Next question|New question|Frage"
     r"|Pregunta|Pergunta|Domanda|Вопрос|问题|問題|题目|질문|문제)[*_]{0,2}\s?(?P<number>[0-9]{1,3})?[*_.]{0,2}[:\uff1a]"
 )
-_MAY_ASK = re.compile(r"\n[\s*_#]{0,8}[QPUHIETNFD\u0412问問题題질문]")
 
 
 # The stages of the search.
@@ -140,11 +140,10 @@ _JUDGED = re.compile(
     re.IGNORECASE,
 )
 # "There are 10 objects. Here is how they are counted:" over a list with numbers to the end of the response.
-_ITEM_BELOW = re.compile(r":[*_ ]{0,4}\n{1,2}[ \t]{0,4}(?:[-*\u2022]|[0-9]{1,2}[.)])\s")
-_ACCOUNT = re.compile(
-    r"(?P<said>[^\n]{1,200}[.!])\s{1,3}(?P<intro>[^.!?\n]{0,60}\b(?:breakdown|break(?:s|ing)?\s(?:it|this|that|them)?\s?down|counted"
-    r"|here\sis\show|here['\u2019]s\show|made\sup|composed|consists?|listed|as\sfollows)[^.!?\n]{0,60}:)[*_ ]{0,4}"
-    r"(?:\n{1,2}[ \t]{0,4}(?:[-*\u2022]|[0-9]{1,2}[.)])\s[^\n]{1,300}){2,20}\s*\Z",
+_LIST_BELOW = re.compile(r":[*_ ]{0,4}(?:\n{1,2}[ \t]{0,4}(?:[-*\u2022]|[0-9]{1,2}[.)])\s[^\n]{1,300}){2,20}\s*\Z")
+_ACCOUNTS = re.compile(
+    r"\b(?:breakdown|break(?:s|ing)?\s(?:\w{1,6}\s)?down|counted|here\sis\show|here['\u2019]s\show|made\sup|composed"
+    r"|consists?|listed|as\sfollows)\b",
     re.IGNORECASE,
 )
 _MAX_ACCOUNT = 2_000
@@ -325,7 +324,7 @@ def _without_questions(text: str) -> str:
     A question with a number counts only if no other one is before it: a response may answer several.
     """
     begin = 0
-    for question in _QUESTION.finditer(text) if _MAY_ASK.search(text) else ():
+    for question in _QUESTION.finditer(text):
         before = text[begin : question.start()]
         if not (begin and question["number"]) and (last_marked(_tail(before))[0] or enclosed.has_box(before)):
             return text[: question.start()]
@@ -335,7 +334,8 @@ def _without_questions(text: str) -> str:
 
 def spoken(text: str) -> str:
     """A response without its reasoning, up to the turn of another speaker."""
-    if (turn := _TURN.search(text) if "<" in text or "[INST]" in text else None) and text[: turn.start()].strip():
+    turn = _TURN.search(text) if any(map(text.__contains__, _OF_TURNS)) else None
+    if turn and text[: turn.start()].strip():
         text = text[: turn.start()]
     spans = reasoning_spans(text)
     if not spans:
@@ -407,6 +407,8 @@ def _whole(text: str) -> tuple[str, int]:
         return "", 0
     if has_marker(line):
         return "", 2 * len(line)  # the marker search has examined it, and found no answer: "the answer is not 5"
+    if "?" in line[:-1]:
+        return "", len(line)  # several sentences: "How many? 5"
     said = _concluded(line)
     if words(said) > MAX_WHOLE_WORDS or is_asked(line, 0, len(line.rstrip("?\uff1f")) - 1):
         return "", 2 * len(line)
@@ -414,8 +416,14 @@ def _whole(text: str) -> tuple[str, int]:
     if not says_something(answer) or (judges(answer) and not _JUDGED.match(line)):
         return "", 2 * len(line)
     numbers = last_numerals(answer, 1)
-    denied = bool(numbers) and ruled_out_in_line(answer, numbers[0].start, numbers[0].start + len(numbers[0].text))
-    return ("" if denied or is_taken_back(line, answer) else answer), 3 * len(line)
+    at = line.rfind(numbers[0].text) if numbers else -1
+    denied = at >= 0 and (
+        ruled_out_in_line(answer, numbers[0].start, numbers[0].start + len(numbers[0].text))
+        or is_asked(line, at, at + len(numbers[0].text))
+    )
+    if denied or is_taken_back(line, answer):
+        return "", 3 * len(line)
+    return without_exclamation(answer, line, line), 3 * len(line)
 
 
 def _concluded(line: str) -> str:
@@ -451,18 +459,21 @@ def _number(text: str) -> tuple[str, int]:
         elif number.text not in wrong:
             answer = _around(text, numbers[: at + 1], wrong)
             if answer:
-                return answer, len(text)
+                return without_exclamation(answer, text, text), len(text)
             wrong.add(number.text)
     return "", len(text)
 
 
 def _before_account(text: str) -> str:
     """A text without the list at its end that only says how a number before it is made up."""
-    end = text[-_MAX_ACCOUNT:]
-    account = _ACCOUNT.search(end) if _ITEM_BELOW.search(end) else None
-    if account is None or "=" in end[account.start() :] or not _DIGIT.search(account["said"]):
+    begin = max(0, len(text) - _MAX_ACCOUNT)
+    below = _LIST_BELOW.search(text, begin)
+    if below is None or "=" in below[0]:
         return text
-    return text[: len(text) - len(end) + account.start("intro")]
+    line = text.rfind("\n", begin, below.start()) + 1
+    intro = max(text.rfind(stop, line, below.start()) for stop in (". ", "! "))
+    announced = intro >= 0 and _ACCOUNTS.search(text, intro, below.start()) and _DIGIT.search(text, line, intro)
+    return text[: intro + 1] if announced else text
 
 
 def _around(text: str, numbers: Sequence[Numeral], wrong: Set[str]) -> str:

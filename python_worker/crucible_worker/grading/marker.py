@@ -19,6 +19,7 @@ from collections.abc import Iterator
 
 from crucible_worker.grading.enclosed import is_taken_back
 from crucible_worker.grading.formulas import listed_below
+from crucible_worker.grading.math.tokens import spelled
 from crucible_worker.grading.phrase import (
     MAX_WHOLE_CHARS,
     has_words,
@@ -29,7 +30,7 @@ from crucible_worker.grading.phrase import (
     words,
 )
 from crucible_worker.grading.qualification import MAX_JOINED, together, written
-from crucible_worker.grading.scope import mention
+from crucible_worker.grading.scope import is_asked, mention
 
 __all__ = ["MAX_BEFORE", "final_line", "has_marker", "last_marked", "numeral_at_end", "without_exclamation"]
 
@@ -118,7 +119,9 @@ _NAMES = re.compile(
     r"|(?:是|就是)(?:正确|正確|最终|最終)?的?\Z|\s?[이가은는]\s\Z|[がは]\Z",
     re.IGNORECASE,
 )
-_ENDS_NAMING = re.compile(r"[*_`\")]{0,4}(?:[.!\u3002\uff01]|\s*\n|\s*\Z|です|だ|입니다|이다)")
+_ENDS_NAMING = re.compile(
+    r"[*_`\")]{0,4}(?:[.!\u3002\uff01]|,\s(?:I\s(?:think|believe|guess|am)|not)\b|\s*\n|\s*\Z|です|だ|입니다|이다)"
+)
 _STOP = re.compile(r"[.!?](?=\s)|[;:\u3002\uff0c\uff1f]")
 # Words that may come before the value: "so 50", "I think that 50".
 _BEFORE_NAMED = re.compile(
@@ -136,10 +139,9 @@ _NOT_NAMED = re.compile(
 _IS_HEDGED = re.compile(r"(?:n['\u2019]t|\b(?:not|cannot|can|could|may|might|never|only))\Z", re.IGNORECASE)
 _MAX_NAMED, _MAX_NAMED_WORDS = 120, 4
 # The answer of somebody else, or an earlier one.
-_OF_ANOTHER = re.compile(
-    r"\b(?:your|his|her|their|(?:student|user|model|author)(?:['\u2019]s)?|given|proposed|submitted|claimed|initial|first|previous"
-    r"|earlier|original|old|intuitive|obvious)\s\Z",
-    re.IGNORECASE,
+_OF_ANOTHER = spelled(
+    "your his her their student student's user user's model's author's given proposed submitted claimed initial first"
+    " previous earlier original old intuitive obvious"
 )
 # What must follow such a word, read forwards: at most some characters.
 _MARKED = re.compile(
@@ -204,7 +206,7 @@ def without_exclamation(answer: str, said: str, text: str) -> str:
         said: the part of the text that it was found in; in a formula, a delimiter follows it.
         text: the whole text.
     """
-    if not _EXCLAIMED.fullmatch(answer) or not _IN_PROSE.match(said, said.find(answer) + len(answer)):
+    if not _EXCLAIMED.fullmatch(answer) or not _IN_PROSE.match(said, said.rfind(answer) + len(answer)):
         return answer
     return answer if text.count("!") > 1 or _FACTORIALS.search(text) else answer[:-1]
 
@@ -250,7 +252,8 @@ def last_marked(text: str) -> tuple[str, int]:
         replaced = _REPLACED.match(said) if len(said) <= _MAX_REPLACED else None
         answer = phrase(replaced["value"]) if replaced else _answer(text, begin, said)
         later = start
-        if answer and _OF_ANOTHER.search(text, max(0, start - _MAX_LEAD), start):
+        *_, before = ("", *text[max(0, start - _MAX_LEAD) : start].split())
+        if answer and before.lower().replace("\u2019", "'") in _OF_ANOTHER:
             of_another = of_another or answer
         elif answer:
             joined = answer if start == begin else _with_those_before(text, answer, start, begin)
@@ -261,6 +264,10 @@ def last_marked(text: str) -> tuple[str, int]:
 def _answer(text: str, begin: int, said: str) -> str:
     """The answer at the start of the text after a marker; empty if there is none, or the text takes it back."""
     answer = (_LINE_BREAK.search(said) and listed_below(said)) or phrase(said)
+    if "?" in said[:MAX_WHOLE_CHARS] or "\uff1f" in said[:MAX_WHOLE_CHARS]:
+        end = begin + text[begin : begin + MAX_WHOLE_CHARS].find(answer) + len(answer)
+        if is_asked(text, begin, max(begin, end)):
+            return ""
     if answer.endswith("!"):
         answer = without_exclamation(answer, said, text)
     # "Answer: correct" is an answer, "the answer is correct" is not.

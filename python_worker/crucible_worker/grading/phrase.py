@@ -258,7 +258,8 @@ _CLOSERS = {"$$": "$$", "\\[": "\\]", "\\(": "\\)", "$": "$"}
 _SENTENCE_END = re.compile(r"[.?](?=[\s*\"\u201d)]|$)|(?<!\\);(?=\s|$)|[\u3002\uff1f\n]")
 _EXPLANATION = re.compile(
     r"(?<=\s)\(?(?:because|since|which|where|so|rather than|instead of)\b"
-    r"|(?<=,)\s(?:as|not)\b|(?<=\s)\(?i\.e\.|(?<=\s)(?:or\s)?equivalently\b",
+    r"|(?<=,)\s(?:as|not)\b|(?<=\s)\((?:and )?not\b"
+    r"|[\uff0c,]\s?而?(?:不是|并非|不为)|(?<=\s)\(?i\.e\.|(?<=\s)(?:or\s)?equivalently\b",
     re.IGNORECASE,
 )
 # A number, and another one that is excluded: "42 and not 17".
@@ -272,6 +273,8 @@ _ARE_ANSWERS = re.compile(
     r"(?<=[0-9$)}\]])\s(?:(?:are|were)\s(?:both\s|all\s)?(?:(?:the|its|my|our)\s)?(?:only\s|correct\s|final\s|real\s|two\s)?"
     r"(?:answers|solutions|roots|zeros|values)"
     r"|(?:both\s|all\s)?(?:works?|satisf(?:y|ies)\s(?:it|(?:the|this)\s(?:given\s|original\s)?(?:equation|system|condition)s?)))"
+    r"\s?[.!]?\s{0,4}\Z"
+    r"|(?<=[0-9$)}\]]):\s(?:yes|true|correct|right|ok|okay|confirmed|verified|it (?:does|is|works|holds|checks out))"
     r"\s?[.!]?\s{0,4}\Z",
     re.IGNORECASE,
 )
@@ -299,7 +302,7 @@ _ENDS_OF = {"open": ")", "closed": "]"}
 _JUDGEMENTS = re.compile(
     r"(?:in)?(?:correct|valid|consistent)|right|wrong|reasonable|confirmed|unique|as follows|below|above|not .*"
     r"|to be .*|in (?:the|this|a|an|terms) .*|(?:nicht|pas|не|non|não) .*|.*(?:では|じゃ)(?:ない|ありません|なく.*)"
-    r"|.*[가이] (?:아니\w*|아닙니다)",
+    r"|.*とは(?:思わ|思い|考え|言え|限ら).*|.*[가이] (?:아니\w*|아닙니다)|.*(?:라고|지는?) (?:생각하지|보지).*",
     re.IGNORECASE | re.DOTALL,
 )
 # Words of placeholders, as in the form that a prompt shows: "your final answer here".

@@ -32,7 +32,7 @@ _APART = (
 _SUBJECT = rf"(?:\s(?!{_APART})[\w'\u2019-]{{1,20}}){{1,8}}"
 _IS = (
     r"(?:\s(?:(?:must|would|should|could|might|may|can|will|has\sto|have\sto|ought\sto)\s)?(?:is|are|was|were|be|equals?)\b"
-    r"|['\u2019]s\b|\s?[=:])"
+    r"|['\u2019]s\b|[\s*_]{0,3}[=:])"
 )
 _ADVERBS = (
     r"(?:\s(?:in\sfact|indeed|just|either|equal\sto|about|around|the|an?|number|value|option|choice|letter|[a-z]{2,13}ly)"
@@ -56,12 +56,13 @@ _DENIES = (
     rf"(?!ca(?:n\s?n|n)['\u2019]?o?t\sbelieve){_NEGATED}\s(?:(?:really|actually|necessarily|yet|quite|think|to)\s){{0,2}}"
     r"(?:think|believe|agree|say|claim|conclude|mean|follow|accept|suppose|expect|imagine|seem|appear|imply|guarantee|feel"
     r"|assume|prove|know)(?:\s(?:at\sall|necessarily|for\s(?:sure|certain)|to\sme|like)){0,2}"
-    r"|(?:nobody|no\sone)\s(?:thinks|believes|says|agrees)"
+    r"|(?:nobody|no\sone)\s(?:thinks|believes|says|agrees)|never\s(?:said|claimed|thought)"
 )
 _UNTRUE = (
     r"(?:not|[a-z]{2,5}n['\u2019]t)(?:\s(?:necessarily|really|quite|yet|at\sall|entirely)){0,2}\s(?:true|correct|right|the\scase|clear"
     r"|certain|likely|possible|plausible|proven|established|known|accurate)"
     r"\s(?:that|if|whether|to\s(?:say|claim|think|conclude|assume)(?:\sthat)?)"
+    r"|(?:it\sis|it['\u2019]s)\snot\sthat|no\sway(?:\sthat|\sis)?"
     r"|(?:is|was|be|seems|sounds|it['\u2019]s|that['\u2019]s)\s(?:(?:simply|just|also|very|a\scommon|[a-z]{2,13}ly)\s)?(?:false|untrue|wrong"
     r"|incorrect|impossible|unlikely|improbable|doubtful|unclear|uncertain|questionable|tempting|premature|naive"
     r"|(?:a\s)?(?:mistake|myth|misconception|fallacy))"
@@ -70,7 +71,8 @@ _UNTRUE = (
 _DOUBTS = (
     r"(?:not|[a-z]{2,5}n['\u2019]t|hardly)(?:\s(?:\w{1,12}ly|so|quite|yet|too)){0,2}\s(?:sure|certain|convinced|confident|persuaded)"
     rf"{_THAT}?|(?:unsure|uncertain|doubtful|sceptical|skeptical){_THAT}"
-    r"|(?:I|we)\s(?:(?:still|also|rather|[a-z]{2,13}ly)\s)?(?:doubt|disagree|deny|dispute|question)"
+    r"|(?:I|we)\s(?:(?:still|also|rather|[a-z]{2,13}ly)\s)?(?:doubt|disagree|deny|dispute|question|refuse\sto\s(?:say|believe)"
+    r"|have\s(?:(?:some|my|serious|strong|great)\s)?doubts)"
     rf"{_THAT}?"
 )
 _ASKS = (
@@ -83,9 +85,10 @@ _OTHERS_THINK = (
     r"(?:might|may|could|would)(?:\s(?:at\sfirst|initially|first|well|easily)){0,2}\s(?:(?:be\s(?:tempted|inclined)\sto"
     r"|incorrectly|wrongly|mistakenly|naively|erroneously)\s[a-z]{2,12}|(?<!I\swould\s)(?<!we\swould\s)"
     r"(?:think|guess|expect|assume|believe|suspect|imagine))"
+    r"|(?:often|sometimes|usually|commonly|initially)\s(?:say|think|answer|believe|claim|conclude|guess)"
     r"|(?:often\s)?(?:incorrectly|wrongly|mistakenly|naively|erroneously)\s[a-z]{2,12})"
-    r"|(?:some|many)\s(?:people|students|readers)?\s?(?:say|think|claim|believe|argue|assume)"
-    r"|you\s(?:think|say|said|claim|claimed)|(?:tempted|inclined)\sto\s(?:say|think|answer|conclude|guess|believe)"
+    r"|(?:some|many|most)\s(?:(?:people|students|readers)\s)?(?:(?:might|may|could|would)\s)?(?:answer|say|think|claim|believe|argue|assume)"
+    r"|you\s(?:think|say|said|claim|claimed)|(?:tempted|inclined|used)\sto\s(?:say|think|answer|conclude|guess|believe)"
     r"|(?:I|we)\s(?:(?:at\sfirst|first|initially|originally|previously)\s)?(?:thought|believed|expected)"
 )
 # "Suppose the answer is", but not "suppose x is": a value that is supposed may turn out to be right.
@@ -102,18 +105,20 @@ _WRONG = (
     r"(?<!of\s)(?<!of\sa\s)(?<!of\sthe\s)(?<!for\sa\s)(?<!for\seach\s)(?<!each\s)(?<!every\s)(?<!per\s)"
     r"(?:wrong|incorrect|erroneous|mistaken|false|naive|na\u00efve|tempting|bogus|(?:least|less)\slikely|unlikely|implausible|trap)"
     r"\s(?:(?:final|first|initial|obvious)\s)?(?:answer|one|guess)s?"
+    r"|(?:first|initial|original)\s(?:guess|thought|attempt|estimate)(?=\swas)"
     r"|(?:common|typical|frequent|classic|usual|easy|popular)\s(?:mistake|error|trap|pitfall|misconception|fallacy)s?"
 )
 _AFTER_WRONG = (
     rf"(?:\s(?!{_APART})[\w'\u2019-]{{1,20}}){{0,8}}?(?:{_IS}{_ADVERBS}|\s(?:gives?|yields?|leads\sto))"
-    r"(?:\sto\s(?:say|answer|write|get|give|think|conclude|put|pick|choose)(?:\sthat)?(?:\sit\sis)?)?"
+    rf"(?:\sto\s(?:say|answer|write|get|give|think|conclude|put|pick|choose)(?:\sthat)?{_CLAUSE}?)?"
 )
 # "None of these is right: 12, 13", "All of these are wrong: 12".
 _DENIED_LIST = (
     r"(?:\b(?:none|neither|no\sone)\sof\s[^:.\n]{2,40}\s(?:is|are|was|were)\s(?:\w{1,12}\s)?(?:right|correct|true|valid|possible"
     r"|(?:the\s|an?\s)?(?:answer|solution)s?)"
     r"|(?:is|are|was|were)\s(?:all\s|both\s)?(?:wrong|incorrect|false|invalid|impossible|not\s(?:right|correct|true|valid))"
-    r"|\A\W{0,6}(?:wrong|incorrect|not\s(?:right|correct)))\s?:(?:[^,:\n]{1,30}(?:,|\s(?:and|or|nor)\s)){0,8}"
+    r"|\A\W{0,6}(?:(?:answers?|options?|values?|choices?|candidates?)\s)?(?:wrong|incorrect|not\s(?:right|correct)|excluded"
+    r"|eliminated|rejected|discarded|ruled\sout))\s?:(?:[^,:\n]{1,30}(?:,|\s(?:and|or|nor)\s)){0,8}"
     r"(?:\s?[^\W\d_]{3,12}(?=\s))?"
 )
 _NOT_TO_BE = (
@@ -126,7 +131,7 @@ _NOUN = (
 )
 _ABROAD = (
     rf"(?:glaube|denke|meine)\s(?:ich\s)?nicht,?\sdass{_NOUN}|bezweif(?:le|eln),?\sdass{_NOUN}|ob{_NOUN}(?<!\sob)"
-    rf"|ne\s(?:pense|crois|penses|croyons|pensons)\spas\sque{_NOUN}|doute\sque{_NOUN}"
+    rf"|ne\s(?:pense|crois|penses|croyons|pensons)\spas\sque{_NOUN}|(?:je|nous)\sdout(?:e|ons)\sque{_NOUN}"
     rf"|no\s(?:creo|pienso|parece|creemos)\sque{_NOUN}|dudo\sque{_NOUN}"
     rf"|n\u00e3o\s(?:acho|creio|penso|acredito)\sque{_NOUN}|duvido\sque{_NOUN}"
     rf"|non\s(?:credo|penso)\sche{_NOUN}|dubito\sche{_NOUN}"
@@ -151,28 +156,31 @@ _MENTION = re.compile(
 _MENTION_IN_EAST = re.compile(rf"(?:{_EASTERN}){_GAP}")
 # Every mention has one of these words, or one with "n't": most texts have none.
 _SIGNS = spelled(
-    "not no cannot never hardly nobody none neither doubt disagree deny dispute question suppose supposing assume"
-    " assuming imagine pretend if unless whether might may could would think say said claim claimed believe guess"
-    " argue thought believed expected wrong incorrect erroneous mistaken mistake mistakes error errors trap traps"
-    " pitfall pitfalls misconception misconceptions fallacy myth false untrue naive na\u00efve tempting tempted"
-    " inclined bogus likely unlikely implausible improbable impossible doubtful sceptical skeptical unclear"
-    " uncertain unsure questionable premature incorrectly wrongly mistakenly naively erroneously invalid nicht"
-    " bezweifle bezweifeln ob pas doute dudo duvido dubito n\u00e3o non angenommen nehmen supposons supongamos"
-    " suponha suponhamos supponiamo falsche fausse incorrecte incorrecta incorreta err\u00f3nea errada falsa"
-    " errata sbagliata \u043d\u0435 сомневаюсь предположим неправильный"
+    "not cannot never hardly nobody none neither doubt disagree deny dispute suppose supposing assume assuming"
+    " imagine pretend if unless whether think say said claim claimed believe guess argue thought believed expected"
+    " wrong incorrect erroneous mistaken mistake mistakes error errors trap traps pitfall pitfalls misconception"
+    " misconceptions fallacy myth false untrue naive na\u00efve tempting tempted inclined bogus likely unlikely"
+    " implausible improbable impossible doubtful sceptical skeptical unclear uncertain unsure questionable"
+    " premature incorrectly wrongly mistakenly naively erroneously invalid nicht bezweifle bezweifeln ob pas doute"
+    " dudo duvido dubito n\u00e3o non angenommen nehmen supposons supongamos suponha suponhamos supponiamo falsche"
+    " fausse incorrecte incorrecta incorreta err\u00f3nea errada falsa errata sbagliata \u043d\u0435 сомневаюсь"
+    " предположим неправильный thinks says believes agrees agree expect suspect guessed creo pienso parece creemos"
+    " way doubts refuse used attempt estimate excluded eliminated rejected discarded ruled"
 )
-_WORDS = re.compile(r"[^\W\d_]+")
+_AROUND_WORDS = '*(":,'
 
 
 def mention(text: str, at: int) -> int:
     """Where the clause begins that only mentions what follows at a place of a text; -1 if it is stated there."""
     begin = max(0, at - SCOPE_REACH)
-    begin = max(begin, text.rfind("\n", begin, at) + 1)
+    for stop in ("\n", ". ", "? ", "! "):
+        begin = max(begin, text.rfind(stop, begin, at) + 1)
     before = text[begin:at]
-    lowered = before.lower()
-    if _SIGNS.isdisjoint(_WORDS.findall(lowered)) and "n't" not in lowered and "n\u2019t" not in lowered:
-        found = None
-    else:
+    found = None
+    words = (
+        before.lower().replace("*", " ").replace("(", " ").replace('"', " ").replace(":", " ").replace(",", " ").split()
+    )
+    if not _SIGNS.isdisjoint(words) or "n't" in before or "n\u2019t" in before:
         found = _MENTION.search(before)
     if found is None and not before.isascii():
         found = _MENTION_IN_EAST.search(before)
@@ -181,26 +189,34 @@ def mention(text: str, at: int) -> int:
 
 # A question: its first word, and its end. "Is it 12? Yes." answers it.
 _ENDS_SENTENCE = re.compile(r"[.!?\n](?:\s|\Z)|[\u3002\uff01\uff1f]")
+_ENDS_CLAUSE = re.compile(r"[.!?\n:;,](?:\s|\Z)|[\u3002\uff01\uff1f\uff0c]")
 _ASKED = re.compile(
-    r"[\s*_\"'(>-]{0,6}(?:(?:question|q|hmm|wait|so|but|and|well|now|then|or|ok)[\s,.:*]{1,4}){0,2}"
-    r"(?:is|are|was|were|does|do|did|can|could|would|should|will|has|have|isn['\u2019]t|aren['\u2019]t|doesn['\u2019]t|why|how|what"
-    r"|which|who|where|when)\b",
+    r"[\s*_\"'(>-]{0,6}(?:(?:q|hmm|wait|so|but|and|well|now|then|or|ok)[\s,.:*]{1,4}){0,2}"
+    r"(?:is|are|was|were|does|do|did|can|could|would|should|will|has|have|maybe|perhaps|isn['\u2019]t|aren['\u2019]t"
+    r"|doesn['\u2019]t|why|how|what|which|who|where|when)\b",
     re.IGNORECASE,
 )
 _AFFIRMED = re.compile(
     r"[\s*_\"')]{0,6}(?:yes|yeah|yep|correct|right|indeed|exactly|that['\u2019]s\sright)\b", re.IGNORECASE
 )
+_REFUSED = re.compile(
+    r"[\s*_\"')]{0,6}(?:no|nope|wrong|incorrect|not|that['\u2019]s\s(?:wrong|not))\b(?!\s(?:doubt|problem|question))",
+    re.IGNORECASE,
+)
 
 
 def is_asked(text: str, start: int, end: int) -> bool:
-    """Whether an answer is in a question that the text does not affirm. Bounded work."""
+    """Whether an answer is in a question that the text does not affirm, or denies. Bounded work."""
     stop = _ENDS_SENTENCE.search(text, end, end + SCOPE_REACH)
     if stop is None or stop[0][0] not in "?\uff1f":
         return False
+    if _REFUSED.match(text, stop.end()):
+        return True
     begin = max(0, start - SCOPE_REACH)
-    *_, last = (begin, *(mark.end() for mark in _ENDS_SENTENCE.finditer(text, begin, start)))
-    asked = stop[0][0] == "\uff1f" or _ASKED.match(text, last)
-    return bool(asked) and not _AFFIRMED.match(text, stop.end())
+    clauses = (begin, *(mark.end() for mark in _ENDS_CLAUSE.finditer(text, begin, start)))
+    sentence = max((mark.end() for mark in _ENDS_SENTENCE.finditer(text, begin, start)), default=begin)
+    asked = stop[0][0] == "\uff1f" or any(_ASKED.match(text, clause) for clause in clauses if clause >= sentence)
+    return asked and not _AFFIRMED.match(text, stop.end())
 
 
 # "I cannot tell how many", "it cannot be determined": no number before it, and none in its clause, is an answer.
@@ -209,7 +225,7 @@ _DECLINES = re.compile(
     r"|couldn['\u2019]t|(?:am|are)\s(?:not\sable|unable)\sto)\s(?:\w{1,12}ly\s)?(?:tell|determine|say|know|answer|solve|figure\sout"
     r"|work\sout|compute|calculate|conclude|(?:find|give|provide)\s(?:the|an?|any)\s(?:\w{1,12}\s)?(?:answer|solution|value|result"
     r"|number))(?!\s(?:more|any|anything|enough|for\s(?:sure|certain)|with\scertainty))"
-    r"|(?:do\snot|don['\u2019]t)\sknow|have\sno\sidea|give\sup)"
+    r"|(?:do\snot|don['\u2019]t)\sknow(?!\s(?:if|whether|why|who|that|any\s(?:other|better))\b)|have\sno\sidea|give\sup)"
     r"|(?:it|this|that|(?:the|an?|this)\s(?:\w{1,15}\s){1,4})\s?(?:cannot|can['\u2019]t|can\snot|could\snot)\sbe\s(?:\w{1,12}ly\s)?"
     r"(?:determined|known|found|computed|calculated|answered|deduced|derived|inferred)"
     r"|(?:not|n['\u2019]t)\s(?:enough|sufficient)\s(?:information|data|details)|insufficient\s(?:information|data)"
@@ -219,16 +235,23 @@ _DECLINES = re.compile(
     r"|(?:无法|無法|不能)(?:确定|確定|判断|判斷|知道|回答|得出)|我?不(?:知道|清楚)|(?:わかり|分かり|決定でき)ません|모르겠|알\s수\s없",
     re.IGNORECASE,
 )
+# Every such text in ASCII has one of these.
+_DECLINING = (
+    *("know", "cannot", "can't", "can not", "could not", "couldn't", "unable", "not able", "enough", "sufficient"),
+    *("impossible", "no way", "no idea", "give up", "ne sais", "no s", "non so", "non lo so", "unsure", "uncertain"),
+    *("not sure", "n't sure", "not certain", "n't certain", "not confident"),
+)
 # "It might be 12, but I am not sure."
 _UNSURE = re.compile(
-    r"\b(?:might|may|could|perhaps|maybe|possibly)\b[^.!?\n]{1,100}\b(?:but|however|although|though)\b[^.!?\n]{0,40}\b(?:(?:not|n['\u2019]t"
-    r"|cannot)\s(?:\w{1,12}\s){0,3}(?:sure|certain|certainty|confident)|unsure|uncertain)\b",
+    r"\b(?:might|may|could|perhaps|maybe|possibly)\b[^.!?\n]{1,100}\b(?:but|however|although|though)\b[^.!?\n]{0,40}"
+    r"(?:(?:\bnot|n['\u2019]t|\bcannot)\s(?:\w{1,12}\s){0,3}(?:sure|certain|certainty|confident)|\b(?:unsure|uncertain))\b",
     re.IGNORECASE,
 )
 _CONCLUDES = re.compile(
     r"[,;:\u2014\u2013]|\b(?:but|so|maybe|perhaps|probably|guess|think|say|until|unless|without|except|that|other|because)\b",
     re.IGNORECASE,
 )
+_GOES_ON = re.compile(r"\b(?:but|however|though|although|anyway|needed|matters?|nevertheless|still)\b", re.IGNORECASE)
 _DIGIT = re.compile(r"\d")
 _MAX_DECLINED = 300  # characters at the end of a response in which it may decline
 
@@ -236,12 +259,15 @@ _MAX_DECLINED = 300  # characters at the end of a response in which it may decli
 def declines(text: str) -> bool:
     """Whether a text ends with the words that its author has no answer, and gives no number after them."""
     end = text[-_MAX_DECLINED:]
+    lowered = end.lower()
+    if end.isascii() and not any(map(lowered.__contains__, _DECLINING)):
+        return False
     *_, said = (None, *_DECLINES.finditer(end))
-    said = said or _UNSURE.search(end)
+    if said is None and ("sure" in lowered or "certain" in lowered or "confident" in lowered):
+        said = _UNSURE.search(end)
     if said is None:
         return False
-    rest = end[said.end() :]
-    digit = _DIGIT.search(rest)
-    return digit is None or not (
-        _CONCLUDES.search(rest, 0, digit.start()) or _ENDS_SENTENCE.search(rest, 0, digit.start())
-    )
+    digit = _DIGIT.search(end, said.end())
+    if digit is None:
+        return _GOES_ON.search(end, said.end()) is None
+    return not any(mark.search(end, said.end(), digit.start()) for mark in (_CONCLUDES, _ENDS_SENTENCE))
