@@ -24,7 +24,7 @@ from crucible_worker.grading.qualification import (
     with_conjunctions,
     written,
 )
-from crucible_worker.grading.scope import mention
+from crucible_worker.grading.scope import MAX_MENTIONS, mention
 
 __all__ = [
     "MAX_BRACES",
@@ -342,11 +342,16 @@ def boxed(text: str) -> tuple[str | None, int]:
         return None, len(text)
     if answer := _plain(text, command):
         return answer, len(text) - command
-    steps, seen, open_box = 0, False, ""
+    steps, seen, open_box, mentions = 0, False, "", 0
     boxes = _boxes(text)
     for box in boxes:
         steps, seen = box.steps, True
-        if not box.answer or is_placeholder(box.answer) or mention(text, box.start) >= 0:
+        if not box.answer or is_placeholder(box.answer):
+            continue
+        if mention(text, box.start) >= 0:
+            mentions += 1
+            if mentions == MAX_MENTIONS:
+                break
             continue
         if box.closed:
             return _with_those_before(text, box, boxes)

@@ -30,7 +30,7 @@ from crucible_worker.grading.phrase import (
     words,
 )
 from crucible_worker.grading.qualification import MAX_JOINED, together, written
-from crucible_worker.grading.scope import is_asked, mention
+from crucible_worker.grading.scope import MAX_MENTIONS, is_asked, mention
 
 __all__ = ["MAX_BEFORE", "final_line", "has_marker", "last_marked", "numeral_at_end", "without_exclamation"]
 
@@ -241,12 +241,14 @@ def last_marked(text: str) -> tuple[str, int]:
     one ("your answer", "the first answer") counts if there is no other.
     """
     size = later = len(text)
-    marks, of_another = 0, ""
+    marks, mentions, of_another = 0, 0, ""
     for start, begin, end, marks in _marks(text):
         if begin > later:
             continue
         if (clause := mention(text, begin)) >= 0:
-            later = clause
+            later, mentions = clause, mentions + 1
+            if mentions == MAX_MENTIONS:
+                break
             continue
         said = _unwrapped(text[max(0, start - MAX_BEFORE) : start], text[begin : min(later, end)])
         replaced = _REPLACED.match(said) if len(said) <= _MAX_REPLACED else None

@@ -19,10 +19,12 @@ import re
 
 from crucible_worker.grading.math.tokens import spelled
 
-__all__ = ["SCOPE_REACH", "declines", "is_asked", "mention"]
+__all__ = ["MAX_MENTIONS", "SCOPE_REACH", "declines", "is_asked", "mention"]
 
 SCOPE_REACH = 160
 """Characters before an answer in which its mention may begin."""
+MAX_MENTIONS = 64
+"""Markers, or boxes, at the end of a response that may only mention an answer; those before them are not read."""
 
 _WORD = r"[^\W\d_][\w'\u2019-]{0,19}"
 _APART = (
