@@ -24,6 +24,7 @@ from crucible_worker.grading.qualification import (
     with_conjunctions,
     written,
 )
+from crucible_worker.grading.scope import MAX_MENTIONS, mention
 
 __all__ = [
     "MAX_BRACES",
@@ -341,11 +342,16 @@ def boxed(text: str) -> tuple[str | None, int]:
         return None, len(text)
     if answer := _plain(text, command):
         return answer, len(text) - command
-    steps, seen, open_box = 0, False, ""
+    steps, seen, open_box, mentions = 0, False, "", 0
     boxes = _boxes(text)
     for box in boxes:
         steps, seen = box.steps, True
         if not box.answer or is_placeholder(box.answer):
+            continue
+        if mention(text, box.start) >= 0:
+            mentions += 1
+            if mentions == MAX_MENTIONS:
+                break
             continue
         if box.closed:
             return _with_those_before(text, box, boxes)
@@ -395,9 +401,9 @@ def _is_apart(text: str, command: int, start: int) -> bool:
 
 
 def _plain_box(text: str, command: int) -> re.Match[str] | None:
-    """The last box of a text, if it is plain and not a placeholder."""
+    """The last box of a text, if it is plain, not a placeholder, and not only mentioned."""
     box = _PLAIN_BOX.match(text, max(0, command - 1)) if len(text) - command <= MAX_BRACES else None
-    return None if box is None or is_placeholder(box[1].strip()) else box
+    return None if box is None or is_placeholder(box[1].strip()) or mention(text, box.start()) >= 0 else box
 
 
 def may_hold_box(text: str) -> bool:

@@ -11,7 +11,7 @@ The first of these kinds that a response has, and the last one of that kind:
    `\text{}` or HTML, see below), "A:" at the start of a line, or "####" on the last line;
    see `crucible_worker.grading.phrase` for where it ends.
 5. `sentence`: a statement of the last paragraph: the right choice, that there is no solution, Yes or No as its first
-   word; see `crucible_worker.grading.phrase`.
+   word; see `crucible_worker.grading.statement`.
 6. `math`: the last formula between `$`, `$$`, `\(` and `\)`, `\[` and `\]`, see `crucible_worker.grading.formulas`; or
    a last line without words.
 7. `sentence`: the end of the last sentence: a time, an amount with its unit, a name.
@@ -37,7 +37,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import re
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 
 from crucible_worker.grading import enclosed
 from crucible_worker.grading.base import MAX_TEXT_BYTES, exceeds
@@ -54,17 +54,15 @@ from crucible_worker.grading.enclosed import (
     without_retracted,
 )
 from crucible_worker.grading.formulas import chosen, formulas_around, last_formulas, listed_below
+from crucible_worker.grading.marker import final_line, has_marker, last_marked, numeral_at_end, without_exclamation
 from crucible_worker.grading.numbers import Numeral, is_negated, last_numerals
 from crucible_worker.grading.phrase import (
     MAX_WHOLE_CHARS,
-    ending,
     has_words,
-    is_placeholder,
     judges,
     of_rows,
     phrase,
     says_something,
-    stated,
     undelimited,
     with_commas_for_rows,
     with_rows_in_one_line,
@@ -80,327 +78,31 @@ from crucible_worker.grading.qualification import (
     numbers_joined,
     ruled_out_in_line,
     tied_number,
-    together,
     with_conjunctions,
     written,
 )
+from crucible_worker.grading.scope import declines, is_asked
+from crucible_worker.grading.statement import ending, stated
 from crucible_worker.util.reasoning import reasoning_spans
 
-__all__ = ["MAX_BEFORE", "MAX_STEPS_PER_CHARACTER", "MAX_TAIL_CHARS", "Extraction", "extract", "has_box", "spoken"]
+__all__ = ["MAX_STEPS_PER_CHARACTER", "MAX_TAIL_CHARS", "Extraction", "extract", "has_box", "spoken"]
 
-# Answers after markers: "the answer is 42", "Answer: 42", "#### 42", in about 20 languages.
-#
-# The last marker with an answer counts. Markers of one kind that follow each other with only their answers between
-# them, "Answer: 8" over "Answer: 4", are one answer together, as `crucible_worker.grading.qualification` says; after
-# more reasoning, or after a full stop, a marker corrects the one before it. Markup that begins before a marker and ends
-# after its answer belongs to neither.
-
-# Markup around a marker, which continues after it: `\text{The answer is } (D)`, `<b>Answer:</b> 7`.
-#
-# The text after a marker loses the brace that closes the marker's `\text{}`. It ends at the end of the mathematics
-# around the marker, or before a tag of HTML or a special token of a model. Work is bounded, except for one pass over
-# the text.
-
-MAX_BEFORE = 200
-"""Characters before a marker, on its line, in which markup is sought."""
-
-_TEXT = re.compile(r"\\(?:text(?:bf|it|rm|sf|tt|normal)?|math(?:rm|bf|it|sf)|mbox|operatorname|underline)\s?\{[^{}]*\Z")
-_TOKEN = re.compile(r"\\.|[{}]")
-_OPENS = re.compile(r"\\[(\[]|(?<!\\)\$\$?")
-_CLOSES = {"\\(": "\\)", "\\[": "\\]", "$": "$", "$$": "$$"}
-_HTML = r"</?(?:b|strong|em|i|u|p|span|div|h[1-6]|code|font|center)>"
-_OPENING_HTML = re.compile(rf"(?:[\s*_`:]{{0,8}}{_HTML})+[\s:]{{0,8}}", re.IGNORECASE)
-_END = re.compile(rf"{_HTML}|<br ?/?>|<\|", re.IGNORECASE)
 _SPECIAL = re.compile(
     r"(?:<\|(?!end_of_(?:box|answer|solution)\|)[A-Za-z_.-]{1,40}\|>|<\uff5c[^<>]{1,40}\uff5c>|</s>|<eos>|<end_of_turn>|\s)+\Z"
 )
 _MAX_SPECIAL = 200
-
-
-def _unwrapped(before: str, rest: str) -> str:
-    """The text after a marker, without the markup around the marker.
-
-    Args:
-        before: the text before the marker; its end is examined.
-        rest: the text after it.
-    """
-    _, end_of_line, line = before[-MAX_BEFORE:].rpartition("\n")
-    if "\\" not in line and "$" not in line and "<" not in rest:
-        return rest
-    if html := _OPENING_HTML.match(rest):
-        rest = rest[html.end() :]
-    if _TEXT.search(line):
-        rest = _without_closing_brace(rest)
-    # Whether a truncated line begins within mathematics is unknown.
-    if (end_of_line or len(before) < MAX_BEFORE) and (closing := _open_mathematics(line)):
-        inside, closed, behind = rest.partition(closing)
-        if closed:
-            rest = inside if inside.strip(" \t.:~\\") else behind
-    end = _END.search(rest)
-    return rest[: end.start()] if end else rest
-
-
-def _without_special_tokens(text: str) -> str:
-    """A response without the special tokens of a model at its end: `42<|im_end|>`."""
-    if not text.rstrip().endswith(">"):
-        return text
-    cut = max(0, len(text) - _MAX_SPECIAL)
-    match = _SPECIAL.search(text[cut:])
-    return text[: cut + match.start()] if match else text
-
-
-def _without_closing_brace(rest: str) -> str:
-    depth = 0
-    for token in _TOKEN.finditer(rest.partition("\n")[0]):
-        depth += {"{": 1, "}": -1}.get(token[0], 0)
-        if depth < 0:
-            return rest[: token.start()] + " " + rest[token.end() :]
-    return rest
-
-
-def _open_mathematics(line: str) -> str:
-    """The delimiter that closes the mathematics at the end of a line; empty if there is none."""
-    closing = ""
-    at = 0
-    while True:
-        if closing:
-            end = line.find(closing, at)
-            if end < 0:
-                return closing
-            at, closing = end + len(closing), ""
-            continue
-        opening = _OPENS.search(line, at)
-        if opening is None:
-            return ""
-        at, closing = opening.end(), _CLOSES[opening[0]]
-
-
-# "Answer" in the languages of multilingual test sets: "Antwort: 7".
-_WORDS = (
-    *("answer", "answers", "réponse", "respuesta", "resposta", "risposta", "antwort", "antwoord", "svar", "odpowiedź"),
-    *("ответ", "ответом", "відповідь", "cevap", "jawaban", "jibu", "đáp án", "đáp số", "ìdáhùn", "idahun"),
-    *("答案", "答え", "答", "回答", "解答", "正解", "答复", "답", "답변", "정답", "उत्तर", "উত্তর", "సమాధానం", "คำตอบ"),
-    *("الإجابة", "إجابة", "الجواب", "جواب"),
+# The turn of another speaker, or the end of the text, after which some models write on.
+_TURN = re.compile(
+    r"<\|(?:im_start|start_header_id|start)\|>\s?(?:user|system|human)\b|<\|(?:user|human|system|endoftext|end_of_text)\|>"
+    r"|<start_of_turn>\s?user\b|\[INST\]|<\uff5c(?:User|end\u2581of\u2581sentence)\uff5c>"
+    r"|<\|(?:im_end|eot_id)\|>(?!\s{0,4}(?:<\|(?:im_start|start_header_id)\|>\s?assistant|\Z))|</s>\s{0,4}(?:<s>|\[INST\])"
 )
-_LAST_LETTERS = "".join(sorted({word[-1] for word in _WORDS}))  # checked first: most characters are not among them
-# This and the next read a reversed text: the first match is the last one of the text.
-_MARKER = re.compile(
-    rf"####|:(?-i:A)(?=[\s*]|\Z)|(?=[{_LAST_LETTERS}])(?:{'|'.join(word[::-1] for word in _WORDS)})", re.IGNORECASE
+_OF_TURNS = ("<|", "<start_of", "[INST]", "</s>", "<\uff5c")
+# A question that a model asks itself after its answer.
+_QUESTION = re.compile(
+    r"\n[\s*_#]{0,8}+(?:Question|Q|Problem|User|Human|Instruction|Exercise|Task|Next question|New question|Frage"
+    r"|Pregunta|Pergunta|Domanda|Вопрос|问题|問題|题目|질문|문제)[*_]{0,2}\s?(?P<number>[0-9]{1,3})?[*_.]{0,2}[:\uff1a]"
 )
-# The same for a text with only the English word: one character of eight may end a marker.
-_ENGLISH_MARKER = re.compile(r"[#:rRsS](?:(?<=#)###|(?<=:)A(?=[\s*]|\Z)|(?i:(?<=r)ewsna|(?<=s)rewsna))")
-_OTHER_WORDS = tuple(word for word in _WORDS if not word.startswith("answer"))
-_OTHER_ASCII_WORDS = tuple(filter(str.isascii, _OTHER_WORDS))
-# What must follow such a word, read forwards: at most some characters.
-_MARKED = re.compile(
-    r"(?:\s?(?:finale?|correct[aeo]?|exact[ae]?|nihai|النهائية|الصحيحة|النهائي|الصحيح))?[*_`}\xa0 ]{0,4}"
-    r"(?:</?\w{1,6}>){0,2}[*_`}\xa0 ]{0,4}"
-    r"(?:[:=\uff1a\uff1d\u0983\u2192\u21d2]>?|[-\u2013\u2014](?=\s)"
-    r"|(?:is|are|was|(?:would|should|will|must) be|equals)(?!\w)"
-    r"|(?:est|es|ist|lautet|é|è|sind|som|är|är|равен|равно|является|будет|هي|هو)(?!\w)"
-    r"|[应應]?[该該]?是|[选選]择?|为|為|等于|等於|는|은|は"
-    r"|(?:to|of|for|auf) [^\n.:]{1,80}?(?::| (?:is|are|ist)\b))",
-    re.IGNORECASE,
-)
-# A line that is only "Final answer", with the answer below it.
-_HEADING = re.compile(r"[*_` ]{0,4}\n")
-_BEFORE_HEADING = re.compile(r"[#*_`> ]*(?:(?:the |my )?final )?", re.IGNORECASE)
-_MAX_LEAD = 24
-# Text before a marker that belongs to it: decoration, a bullet or number, "my final".
-_LEAD = re.compile(
-    r"(?:(?:[-\s*_`>#\u2022]|\(?[a-z0-9][.)]\s|(?<!\w)(?:the|my|final|correct)(?!\w)){1,12})?\Z", re.IGNORECASE
-)
-_JOINT = re.compile(r"(?:[,;]?\s{0,2}(?P<word>and|or)|(?P<comma>[,;\uff0c\u3001\uff1b]))\Z")
-# Other text that may precede a marker on its line; in "step answer: 5" the answer is another one.
-_BEFORE_LEAD = re.compile(r"(?<!\w)(?:so|thus|hence|therefore|then)[\s,:]{0,3}\Z", re.IGNORECASE)
-_WORD_BEFORE = re.compile(r"\w[^\S\n]{0,3}\Z")
-_WRONG = ("wrong", "incorrect")
-# An answer that its sentence, or the next one, replaces: "41. Wait, no, 42."
-_VALUE = r"(?:\\?\$)?[-+\u2212]?[0-9][0-9.,/]{0,30}%?|\$[^$\n]{1,60}\$"
-_REPLACED = re.compile(
-    rf"[\s*:]{{0,4}}(?:{_VALUE})[\s.,;(\u2026\u2013\u2014-]{{1,6}}"
-    r"(?:(?:wait|no|hmm|oops|sorry|actually|correction|scratch\sthat|or\srather|I\smean(?:t)?|make\sthat)\b"
-    r"[\s,.:;!\u2026\u2013\u2014-]{1,4}){1,4}"
-    r"(?:(?:it|that|this|the\sanswer)(?:['\u2019]s|\s(?:is|was|should\sbe|must\sbe|would\sbe))\s|should\sbe\s)?"
-    rf"(?P<value>{_VALUE})[.!)*\s]{{0,6}}\Z",
-    re.IGNORECASE,
-)
-_MAX_REPLACED = 200
-_LETTERS = 4  # letters of a marker, with which another one of its kind must begin
-_NEAR = 200  # characters at the end of a text that are searched first: most markers are there
-_MAX_MARK = max(map(len, _WORDS)) + 1  # characters that the search for a marker reads from its match on
-# The end of the last line of most responses with a marker: the marker and a numeral, without markup to close.
-_AT_END = re.compile(
-    r"(?:(?P<sign>A:|####)|(?P<word>[Aa]nswer)(?: is(?=[: ]):?|:)(?:\*\*)?) ?"
-    r"(?P<numeral>[-+]?[0-9]++(?>(?:[.,/][0-9]++)*)%?)\.?"
-)
-
-
-def _has_marker(text: str) -> bool:
-    """Whether there is a marker, also one without an answer."""
-    return next(_marks(text), None) is not None
-
-
-def _numeral_at_end(text: str) -> str:
-    """The numeral after a marker if they are the last line of a text, and no earlier marker is of the same kind."""
-    end = text.rstrip()
-    line = end.rfind("\n") + 1
-    word = end.rfind("nswer", line) - 1
-    start = word if word >= line else line
-    said = _AT_END.fullmatch(end, start)
-    if said is None or (said["sign"] and start > line):
-        return ""
-    begins = (said["sign"] or said["word"])[:_LETTERS].lower()
-    return "" if begins in end[:start].lower() else said["numeral"]
-
-
-def _last_marked(text: str) -> tuple[str, int]:
-    """The answer of the last marker that has one, or of the last ones together; and the work done."""
-    size = later = len(text)
-    marks = 0
-    for start, begin, marks in _marks(text):
-        if begin > later:
-            continue
-        said = _unwrapped(text[max(0, start - MAX_BEFORE) : start], text[begin:later])
-        replaced = _REPLACED.match(said) if len(said) <= _MAX_REPLACED else None
-        answer = phrase(replaced["value"]) if replaced else _answer(text, begin, said)
-        if answer:
-            joined = _with_those_before(text, answer, start, begin)
-            return joined, 2 * (size - start) + marks
-        later = start
-    return "", 2 * size + marks
-
-
-def _answer(text: str, begin: int, said: str) -> str:
-    """The answer at the start of the text after a marker; empty if there is none, or the text takes it back."""
-    answer = (_LINE_BREAK.search(said) and listed_below(said)) or phrase(said)
-    # "Answer: correct" is an answer, "the answer is correct" is not.
-    judged = text[begin - 1] not in ":=\uff1a\n#" and judges(answer)
-    if not says_something(answer) or is_placeholder(answer) or judged or is_taken_back(said, answer):
-        return ""
-    # "Answer: 41 is wrong", but "Answer: wrong".
-    return "" if answer in _WRONG and any(map(str.isdigit, said[: said.find(answer)])) else answer
-
-
-def _with_those_before(text: str, last: str, start: int, begin: int) -> str:
-    """The answer of a marker with those of the markers before it that it is joined to."""
-    answers, links = [last], list[str]()
-    for _ in range(MAX_JOINED - 1):
-        floor = max(0, start - MAX_WHOLE_CHARS)
-        if text[start : min(begin, start + _LETTERS)].lower() not in text[floor:start].lower():
-            break
-        lead = _lead(text, start)
-        marks = _marks(text[floor:lead])
-        mark = next(marks, None)
-        if mark is None:
-            break
-        earlier, behind = floor + mark[0], floor + mark[1]
-        value, how = _joint(text[behind:lead])
-        answer = phrase(value) if "\n" not in value and not has_words(value) else ""
-        alike = _kind(text, earlier, behind) == _kind(text, start, begin)
-        if (
-            not answer
-            or not alike
-            or _is_described(text, earlier)
-            or value.endswith((".", "?", "!"))
-            or not together(answer, answers[-1], how or ",")
-        ):
-            break
-        answers.append(answer)
-        links.append(how)
-        start, begin = earlier, behind
-    return written(answers[::-1], links[::-1]) if links else last
-
-
-def _lead(text: str, start: int) -> int:
-    """The start of the text before a marker that belongs to it."""
-    before = text[max(0, start - _MAX_LEAD) : start]
-    lead = _LEAD.search(before)
-    return start - len(before) + lead.start() if lead else start
-
-
-def _is_described(text: str, start: int) -> bool:
-    """Whether other words belong to a marker: "step answer: 5"."""
-    before = text[max(0, start - _MAX_LEAD) : _lead(text, start)]
-    return _WORD_BEFORE.search(before) is not None and not _BEFORE_LEAD.search(before)
-
-
-def _kind(text: str, start: int, begin: int) -> str:
-    """The letters of a marker with the text that belongs to it: "thefinalansweris"."""
-    return re.sub(r"[\W_]", "", text[_lead(text, start) : begin].lower()) or text[start]
-
-
-def _joint(between: str) -> tuple[str, str]:
-    """The answer of a marker up to the next one, and the joint between them: "and", "or", a comma or nothing."""
-    value = between.strip()
-    joint = _JOINT.search(value[-8:])
-    if joint is None:
-        return value, ""
-    return value[: len(value) - len(joint[0])].rstrip(), joint["word"] or ","
-
-
-def _marks(text: str) -> Iterator[tuple[int, int, int]]:
-    """The start of each marker, from the last one on, the start of its answer, and how many were examined so far."""
-    size = len(text)
-    last_line = -1
-    for marks, mark in enumerate(_found_in(text), 1):
-        start = size - mark.end()
-        if last_line < 0 and text[start] == "#":
-            last_line = _last_lines(text)
-        begin = _marked(text, start, size - mark.start(), last_line)
-        if begin is not None:
-            yield start, begin, marks
-
-
-def _found_in(text: str) -> Iterator[re.Match[str]]:
-    """Candidates for markers in a reversed text; those near the text's end are found before the rest is searched."""
-    reverse, at = text[::-1], 0
-    if len(text) > _NEAR:
-        # A match that begins here is read completely, so that it is the same as in the whole text.
-        sure = _NEAR - _MAX_MARK
-        for mark in _marker_in(text[-_NEAR:]).finditer(reverse, 0, _NEAR):
-            if mark.start() >= sure:
-                break
-            at = mark.end()
-            yield mark
-        at = max(at, sure)
-    yield from _marker_in(text).finditer(reverse, at)
-
-
-def _last_lines(text: str) -> int:
-    """The start of the last line, or of the last lines if each begins with the sign of an answer."""
-    start = text.rstrip().rfind("\n") + 1
-    for _ in range(MAX_JOINED if text.startswith("####", start) else 0):
-        above = text[: max(0, start - 1)].rstrip()
-        line = above.rfind("\n") + 1
-        if not text.startswith("#### ", line) or start - line > MAX_WHOLE_CHARS:
-            break
-        start = line
-    return start
-
-
-def _marker_in(text: str) -> re.Pattern[str]:
-    """The expression that finds the markers of a text."""
-    lowered = text.lower()
-    words = _OTHER_ASCII_WORDS if text.isascii() else _OTHER_WORDS
-    for word in words:
-        if word in lowered:
-            return _MARKER
-    return _ENGLISH_MARKER
-
-
-def _marked(text: str, start: int, end: int, last_line: int) -> int | None:
-    """The start of the answer of a marker; None if it is not a marker."""
-    if text[start] == "#":
-        return end if start >= last_line else None  # elsewhere it is a heading
-    line = text[max(0, start - 24) : start].rpartition("\n")
-    if text[end - 1] == ":":
-        return end if not line[2].strip(_DECORATION) else None
-    if match := _MARKED.match(text, end):
-        return match.end()
-    heads = bool(line[1] or start <= 24) and _BEFORE_HEADING.fullmatch(line[2])
-    heading = _HEADING.match(text, end) if heads else None
-    return heading.end() if heading else None
 
 
 # The stages of the search.
@@ -424,9 +126,29 @@ _LABEL = re.compile(
     re.IGNORECASE,
 )
 _SO = re.compile(r"(?<=[\w)}\]$])[,;]?\s(?:so|hence|therefore|thus)[,:]?\s", re.IGNORECASE)
+# "Total: 5 + 5 = 10", "Step 3: 5 + 5 = 10"; and "5 apples * $2 = $10".
+_EQUATION_LABEL = re.compile(r"[^\W\d_][\w ().'\u2019-]{0,40}[:\uff1a]\s*(?=[^:\n]{1,120}=)")
+_AMOUNT = r"[-+\u2212]?[$\u20ac\u00a3]?[0-9][0-9.,/]{0,20}%?(?:\s[^\W\d_]{1,20}){0,2}"
+_COUNTED = re.compile(
+    rf"(?:{_AMOUNT}\s?[-+*/x\u00d7\u00f7\u2212]\s?){{1,8}}{_AMOUNT}\s?=\s?(?P<result>{_AMOUNT})[.!]?", re.IGNORECASE
+)
+# What is said to be valid or correct, and is no answer: "the argument is valid" in place of "the answer is valid".
+_JUDGED = re.compile(
+    r"(?:.{0,80}\b(?:argument|syllogism|inference|proof|reasoning|statement|claim|proposition|assertion|sentence|conclusion"
+    r"|hypothesis|conjecture|theorem|formula|deduction|implication|verdict)s?\b.{0,80}(?:\b(?:is|are|was|were)|:)\s"
+    r"|(?:hence|thus|therefore|so|conclusion|verdict)\s?:\s)",
+    re.IGNORECASE,
+)
+# "There are 10 objects. Here is how they are counted:" over a list with numbers to the end of the response.
+_LIST_BELOW = re.compile(r":[*_ ]{0,4}(?:\n{1,2}[ \t]{0,4}(?:[-*\u2022]|[0-9]{1,2}[.)])\s[^\n]{1,300}){2,20}\s*\Z")
+_ACCOUNTS = re.compile(
+    r"\b(?:breakdown|break(?:s|ing)?\s(?:\w{1,6}\s)?down|counted|here\sis\show|here['\u2019]s\show|made\sup|composed"
+    r"|consists?|listed|as\sfollows)\b",
+    re.IGNORECASE,
+)
+_MAX_ACCOUNT = 2_000
+_DIGIT = re.compile(r"[0-9]")
 _MAX_LINES_CHARS = 2 * MAX_JOINED * MAX_WHOLE_CHARS
-# Where `str.splitlines` divides.
-_LINE_BREAK = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
 # After a unit or a number.
 _EXPONENT = re.compile(
     r"(?<=[A-Za-z0-9])(?:\$|\\\()(\^\s?(?:\{\s?(?:-?[0-9]|\\circ|\\prime|st|nd|rd|th)\s?\}|[0-9]|\\circ))\s?(?:\$|\\\))"
@@ -456,7 +178,7 @@ def extract(text: str) -> Extraction:
     """
     if exceeds((text,)):
         return Extraction(reason=f"the response is longer than {MAX_TEXT_BYTES:,} bytes")
-    said = _without_special_tokens(spoken(text))
+    said = _without_special_tokens(_without_questions(spoken(text)))
     if (seen := _at_once(said)) is not None:
         answer, how = seen
         return Extraction(answer=answer, how=how, steps=len(text))
@@ -484,12 +206,13 @@ def _at_once(said: str) -> tuple[str, str] | None:
     """
     if (box := alone(said)) is not None:
         answer, end = box
-        if may_end_with_object(said) or may_hold_tag(said) or is_retracted(said[end:]):
+        behind = said[end:]
+        if may_end_with_object(said) or may_hold_tag(said) or is_retracted(behind) or final_line(behind):
             return None
         return None if " " in answer and with_conjunctions(answer) != answer else (answer, "box")
     if '"' in said or len(said) > MAX_TAIL_CHARS or may_hold_box(said):
         return None
-    if not (answer := _numeral_at_end(said)) or may_hold_tag(said):
+    if not (answer := numeral_at_end(said)) or may_hold_tag(said):
         return None
     return None if "\\" in said and with_rows_in_one_line(said) != said else (answer, "marker")
 
@@ -521,9 +244,24 @@ def _found(said: str, stages: Sequence[tuple[str, Callable[[str], tuple[str, int
             tail = tail or _tail(said)
         answer, looked = stage(tail if how in _IN_TAIL else said)
         steps += looked
+        if answer and how == "box" and (line := _line_after_box(said, answer)):
+            answer, how = line, "marker"
+        if answer and how in _IN_PROSE and any(map(str.isdigit, answer)) and declines(said):
+            return Extraction(reason="the response says that it has no answer", steps=steps)
         if answer:
             return Extraction(answer=answer, how=how, steps=steps)
     return Extraction(steps=steps)
+
+
+def _line_after_box(said: str, box: str) -> str:
+    """The answer of a last line that is labelled as the answer, if it is not in the box before it; otherwise empty."""
+    line = final_line(said)
+    return "" if not line or _is_part(line, box) or _is_part(box, line) else line
+
+
+def _is_part(part: str, text: str) -> bool:
+    """Whether a text has a part, and not only within a number or a word."""
+    return part in text and re.search(rf"(?<![\w.]){re.escape(part)}(?!\w|[.,]\d)", text) is not None
 
 
 def _between(said: str, tagged: Tagged, before: int) -> Extraction:
@@ -571,8 +309,34 @@ def _with_exponents_in_text(text: str) -> str:
     return _EXPONENT.sub(r"\1 ", text) if "$^" in text or "\\(^" in text else text
 
 
+def _without_special_tokens(text: str) -> str:
+    """A response without the special tokens of a model at its end: `42<|im_end|>`."""
+    if not text.rstrip().endswith(">"):
+        return text
+    cut = max(0, len(text) - _MAX_SPECIAL)
+    match = _SPECIAL.search(text[cut:])
+    return text[: cut + match.start()] if match else text
+
+
+def _without_questions(text: str) -> str:
+    """A response up to the next question that the model asks itself after an answer: "#### 18", "Question: ...".
+
+    A question with a number counts only if no other one is before it: a response may answer several.
+    """
+    begin = 0
+    for question in _QUESTION.finditer(text):
+        before = text[begin : question.start()]
+        if not (begin and question["number"]) and (last_marked(_tail(before))[0] or enclosed.has_box(before)):
+            return text[: question.start()]
+        begin = question.start()
+    return text
+
+
 def spoken(text: str) -> str:
-    """A response without its reasoning."""
+    """A response without its reasoning, up to the turn of another speaker."""
+    turn = _TURN.search(text) if any(map(text.__contains__, _OF_TURNS)) else None
+    if turn and text[: turn.start()].strip():
+        text = text[: turn.start()]
     spans = reasoning_spans(text)
     if not spans:
         return text
@@ -639,22 +403,45 @@ def _formula_lines(text: str) -> tuple[list[str], bool, int]:
 
 def _whole(text: str) -> tuple[str, int]:
     line = text.strip()
-    if len(line) > MAX_WHOLE_CHARS or "\n" in line or enclosed.opens_box(line) or words(line) > MAX_WHOLE_WORDS:
+    if len(line) > MAX_WHOLE_CHARS or "\n" in line or enclosed.opens_box(line):
         return "", 0
-    if _has_marker(line):
+    if has_marker(line):
         return "", 2 * len(line)  # the marker search has examined it, and found no answer: "the answer is not 5"
-    answer = phrase(_concluded(line))
-    if not says_something(answer) or judges(answer):
+    if "?" in line[:-1]:
+        return "", len(line)  # several sentences: "How many? 5"
+    said = _concluded(line)
+    if words(said) > MAX_WHOLE_WORDS or is_asked(line, 0, len(line.rstrip("?\uff1f")) - 1):
+        return "", 2 * len(line)
+    answer = phrase(said)
+    if not says_something(answer) or (judges(answer) and not _JUDGED.match(line)):
         return "", 2 * len(line)
     numbers = last_numerals(answer, 1)
-    denied = bool(numbers) and ruled_out_in_line(answer, numbers[0].start, numbers[0].start + len(numbers[0].text))
-    return ("" if denied or is_taken_back(line, answer) else answer), 3 * len(line)
+    at = line.rfind(numbers[0].text) if numbers else -1
+    denied = at >= 0 and (
+        ruled_out_in_line(answer, numbers[0].start, numbers[0].start + len(numbers[0].text))
+        or is_asked(line, at, at + len(numbers[0].text))
+    )
+    if denied or is_taken_back(line, answer):
+        return "", 3 * len(line)
+    return without_exclamation(answer, line, line), 3 * len(line)
 
 
 def _concluded(line: str) -> str:
-    """The conclusion of a line without other words: "x = 5" of "x + 2 = 7, so x = 5"; otherwise the whole line."""
+    """The conclusion of a line, otherwise the whole line.
+
+    It is "x = 5" of "x + 2 = 7, so x = 5", the computation after a label, "Total: 5 + 5 = 10", and the result of a
+    computation with words, "5 apples * $2 = $10".
+    """
     *_, end = (0, *(end.end() for end in _SO.finditer(line)))
-    return line[end:] if any(map(str.isdigit, line[end:])) and not has_words(line[end:]) else line
+    if any(map(str.isdigit, line[end:])) and not has_words(line[end:]):
+        return line[end:]
+    if "=" not in line:
+        return line
+    said = without_bold(line)
+    if (label := _EQUATION_LABEL.match(said)) and not has_words(said[label.end() :]):
+        return said[label.end() :]
+    counted = _COUNTED.fullmatch(said)
+    return counted["result"] if counted else line
 
 
 def _number(text: str) -> tuple[str, int]:
@@ -663,18 +450,30 @@ def _number(text: str) -> tuple[str, int]:
     An earlier occurrence of a number that is ruled out is not the answer either.
     """
     wrong: set[str] = set()
-    text = before_condition(with_commas_for_rows(text))
+    text = before_condition(with_commas_for_rows(_before_account(text)))
     numbers = last_numerals(text, MAX_RULED_OUT + 1)
     for at, number in reversed(list(enumerate(numbers))):
         end = number.start + len(number.text)
-        if number_ruled_out(text, number.start, end):
+        if number_ruled_out(text, number.start, end) or is_asked(text, number.start, end):
             wrong.add(number.text)
         elif number.text not in wrong:
             answer = _around(text, numbers[: at + 1], wrong)
             if answer:
-                return answer, len(text)
+                return without_exclamation(answer, text, text), len(text)
             wrong.add(number.text)
     return "", len(text)
+
+
+def _before_account(text: str) -> str:
+    """A text without the list at its end that only says how a number before it is made up."""
+    begin = max(0, len(text) - _MAX_ACCOUNT)
+    below = _LIST_BELOW.search(text, begin)
+    if below is None or "=" in below[0]:
+        return text
+    line = text.rfind("\n", begin, below.start()) + 1
+    intro = max(text.rfind(stop, line, below.start()) for stop in (". ", "! "))
+    announced = intro >= 0 and _ACCOUNTS.search(text, intro, below.start()) and _DIGIT.search(text, line, intro)
+    return text[: intro + 1] if announced else text
 
 
 def _around(text: str, numbers: Sequence[Numeral], wrong: Set[str]) -> str:
@@ -689,7 +488,9 @@ def _around(text: str, numbers: Sequence[Numeral], wrong: Set[str]) -> str:
 
 
 _STAGES = (
-    *(("box", _box), ("marker", _last_marked), ("sentence", stated), ("math", _math), ("sentence", ending)),
+    *(("box", _box), ("marker", last_marked), ("sentence", stated), ("math", _math), ("sentence", ending)),
     *(("whole", _whole), ("number", _number)),
 )
 _IN_TAIL = frozenset({"marker", "sentence", "math", "number"})
+_IN_PROSE = frozenset({"sentence", "math", "whole", "number"})
+"""What the author of a response may not have meant as the answer."""

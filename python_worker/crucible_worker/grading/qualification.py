@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from crucible_worker.grading.math.tokens import spelled
 from crucible_worker.grading.numbers import Numeral
+from crucible_worker.grading.scope import SCOPE_REACH, mention
 
 __all__ = [
     "MAX_BETWEEN",
@@ -319,7 +320,7 @@ _IF = r"(?:(?<!only\s)if|whether|unless|suppos(?:e|ing)|assum(?:e|ing))"
 _SUPPOSED = rf"{_IF}(?:\s+(?:that|the|an?|option|choice|answer|statement)){{0,3}}"
 # The rejected value may be the end of an equation or a ratio: "not x = 5", "not 2 : 3".
 _FIRST_PART = r"(?:(?:[A-Za-z]\w{0,2}(?:\([a-z0-9]\))?\s?=|[0-9]{1,9}\s?:)\s?)?"
-_BE = r"(?:\s+(?:to\s+)?be\b)?"
+_BE = r"(?:\s+(?:possibly|ever|really|actually))?(?:\s+(?:to\s+)?be\b)?"
 _BETWEEN = rf"{_WORDS}{_GAP}{_FIRST_PART}"
 _BEFORE = re.compile(
     rf"(?:\b(?:(?:{_NOT}{_BE}|{_OTHER_THAN}){_BETWEEN}|{_SUPPOSED}{_GAP})|{_NOT_IN_WORDS}{_BE}{_BETWEEN}|\bno\s?\}}{_GAP})\Z",
@@ -334,10 +335,13 @@ _MAY_BE_BEFORE = re.compile(
 _AFTER = re.compile(
     r"[\s\"'\u201d\u2019)*$\\]{0,8}"
     r"(?:(?:nor\s+\w{1,12}\s+)?(?:(?:is|are|was|were|can|could|would|should|must)\s*(?:not\b|n\s?['\u2019]\s?t\b)|cannot\b"
-    r"|(?:is|are|was|were|must\s+be)\s+(?:(?:also|clearly|definitely|simply|therefore|thus)\s+)?"
+    r"|(?:is|are|was|were|(?:must|would|could|might|may|can|should|will)\s+be|seems|looks)\s+"
+    r"(?:(?:also|clearly|definitely|simply|therefore|thus|very|most|rather)\s+)?"
     r"(?:wrong|incorrect|false|out\b|ruled\s+out|eliminated|excluded|impossible|rejected|discarded|inadmissible"
+    r"|(?:highly\s+)?(?:unlikely|improbable|implausible|doubtful)|a\s+(?:(?:common|typical)\s+)?mistake"
     r"|(?:an?\s+)?(?:extraneous|spurious|invalid)))|isn\s?['\u2019]\s?t\b"
-    r"|(?:では|じゃ)(?:ない|ありま|なく)|[가이] ?아[니닙]|不正确|不对|是错)",
+    r"|(?:では|じゃ)(?:ない|ありま|なく)|(?:だ|で)?とは(?:思わ|思いま|考え|言え|限ら)|[가이] ?아[니닙]"
+    r"|(?:이?라고|[은는]) ?(?:생각하지|보지|말할 수 없)|不正确|不对|是错)",
     re.IGNORECASE,
 )
 
@@ -414,17 +418,19 @@ def number_ruled_out(text: str, start: int, end: int) -> bool:
 
 
 def rejected(before: str, behind: str) -> bool:
-    """Whether the text around a choice rules it out. Bounded work: at most `REACH` characters on each side are read."""
-    before, behind = before[-REACH:], behind[:REACH]
-    if _AFTER.match(behind):
+    """Whether the text around a choice rules it out, or only mentions it. Bounded work on each side."""
+    if _AFTER.match(behind[:REACH]):
         return True
-    return _MAY_BE_BEFORE.search(before) is not None and _BEFORE.search(before) is not None
+    near = before[-REACH:]
+    if _MAY_BE_BEFORE.search(near) is not None and _BEFORE.search(near) is not None:
+        return True
+    return mention(before, len(before)) >= 0
 
 
 def ruled_out_in_line(text: str, start: int, end: int) -> bool:
     """Whether the text around a part of a text, on its line, rules it out."""
-    before = text[max(0, start - REACH) : start].rpartition("\n")[2]
-    if _NONE_BUT.search(before):
+    before = text[max(0, start - SCOPE_REACH) : start].rpartition("\n")[2]
+    if _NONE_BUT.search(before[-REACH:]):
         return False
     return rejected(before, text[end : end + REACH].partition("\n")[0]) or retraction_at(text, end) is not None
 
