@@ -366,7 +366,7 @@ class EvaluatorResult:
     n_correct: int | None = None
     """Those with verdict CORRECT, full marks; None if the evaluator has no right and wrong."""
     unscored_by_reason: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    """Those without a score, by the reason of their problem: "UNDECIDED", "SEVERAL_CHOICES", "SAMPLE_TIMEOUT", ..."""
+    """Those without a score, by the reason of their problem: "UNDECIDED", "SAMPLE_TIMEOUT", "PROMPT_TOO_LONG", ..."""
     n_truncated_reasoning: int = 0
     """Those with an output that ended within its reasoning, at a limit or otherwise: they have no answer."""
 
@@ -1021,7 +1021,7 @@ class Grade:
     processor time.
     """
     problem: Problem | None = None
-    """What failed, if the verdict is ERROR."""
+    """What failed, if the verdict is ERROR; of some that are INCORRECT, why (SEVERAL_CHOICES, CHOICE_DENIED)."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

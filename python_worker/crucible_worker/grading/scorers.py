@@ -125,6 +125,7 @@ def _scored(item: GradeItem, grader: DirectGrader, choices: Sequence[str], optio
         method=_name(options),
         reason=grade.reason,
         duration_ns=time.perf_counter_ns() - start,
+        problem=grade.problem,
     )
 
 
