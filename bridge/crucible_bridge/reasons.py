@@ -624,7 +624,8 @@ class Reason(enum.StrEnum):
         (),
         False,
         _END,
-        "The two evaluations were measured by different versions of the rules; measure one again, or set across_rules.",
+        "The two evaluations were measured by different versions of the rules, or of a grader; measure one again, or "
+        "set across_rules.",
     )
     EQUAL_KEYS = (
         "EQUAL_KEYS",
