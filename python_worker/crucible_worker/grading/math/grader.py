@@ -237,14 +237,26 @@ async def graded_alone(
 ) -> base.Grade:
     """One response, judged by a function that judges batches; if the targets name choices, by the choice that it is."""
     (grade,) = await grade_batch((GradeItem(response=response, targets=tuple(targets)),))
-    asked = ChoiceQuestion.of(targets, choices, labels) if grade.problem is None and grade.extracted else None
-    if asked is not None:
-        if options := options_of(response, grade.extracted, choices, labels):
-            grade = asked.of_places(dataclasses.replace(grade, method=CHOICE, reason=""), options)
-        else:
-            grade = asked.grade(grade, await grade_batch(asked.items(grade.extracted)))
+    grade = await chosen(grade_batch, grade, response, targets, choices, labels)
     told = grade if grade.problem is None else dataclasses.replace(grade, reason=grade.problem.message)
     return base.Grade.of(told)
+
+
+async def chosen(
+    grade_batch: Callable[[Sequence[GradeItem]], Awaitable[list[Grade]]],
+    grade: Grade,
+    response: str,
+    targets: Sequence[str],
+    choices: Sequence[str],
+    labels: Sequence[str],
+) -> Grade:
+    """The grade of a response by the choice that its answer is, if the targets name choices; otherwise `grade`."""
+    asked = ChoiceQuestion.of(targets, choices, labels) if grade.problem is None and grade.extracted else None
+    if asked is None:
+        return grade
+    if options := options_of(response, grade.extracted, choices, labels):
+        return asked.of_places(dataclasses.replace(grade, method=CHOICE, reason=""), options)
+    return asked.grade(grade, await grade_batch(asked.items(grade.extracted)))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
