@@ -97,8 +97,8 @@ def _graders(_: str) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
             f"`{option}`" if default in ("", "false", '""', "none") else f"`{option}` ({_shown(default)})"
             for option, _, default, _ in option_rows(grader.options_schema)
         ]
-        rows.append((f"`{name}`", _cell(grader.description), ", ".join(options) or "-"))
-    return ("grader", "what is right", "its options, with defaults other than false"), rows
+        rows.append((f"`{name}`", str(grader.version), _cell(grader.description), ", ".join(options) or "-"))
+    return ("grader", "version", "what is right", "its options, with defaults other than false"), rows
 
 
 def _options(kind: str) -> tuple[Sequence[str], Sequence[Sequence[str]]]:

@@ -596,14 +596,14 @@ class Reason(enum.StrEnum):
         (),
         False,
         _ITEM,
-        "The response names several choices; no grade says which of them counts.",
+        "The response names several choices, and one was asked for: it is wrong.",
     )
     CHOICE_DENIED = (
         "CHOICE_DENIED",
         (),
         False,
         _ITEM,
-        "The response says only which choice it is not.",
+        "The response says only which choice it is not: it is wrong.",
     )
     NO_SCORES = (
         "NO_SCORES",
@@ -624,7 +624,8 @@ class Reason(enum.StrEnum):
         (),
         False,
         _END,
-        "The two evaluations were measured by different versions of the rules; measure one again, or set across_rules.",
+        "The two evaluations were measured by different versions of the rules, or of a grader; measure one again, or "
+        "set across_rules.",
     )
     EQUAL_KEYS = (
         "EQUAL_KEYS",

@@ -311,7 +311,7 @@ TYPES = (
         needed="evaluation_id state request",
         order="evaluation_id state request metrics results done total dataset_fingerprint model_fingerprint"
         " created_unix_ns ended_unix_ns duration_ns attempt last_sequence usage engine problem rendering paused"
-        " concurrency rules_version waiting_for",
+        " concurrency rules_version waiting_for graders",
         fields={
             "metrics": _METRICS,
             **{name: Special(plain=True) for name in ("evaluation_id", "dataset_fingerprint", "model_fingerprint")},
@@ -329,6 +329,7 @@ TYPES = (
     Type("EvaluationPlan", needed="plan_id run_id", asked=True, check="plan"),
     Type("FollowRunRequest", needed="run_id directory", asked=True, check="followed"),
     Type("RankBy", needed="metric goal", asked=True),
+    Type("GraderVersions", needed="versions"),
     Type("RunBest", needed="metric goal value evaluation_id"),
     Type("RunInfo", needed="run_id"),
     Type("CheckpointResult", needed="evaluation_id state"),

@@ -301,6 +301,17 @@ ROWS = {
     "choice: what rules out": Row(
         make=lambda n: "not " * n + "A", run=lambda text: _graded("multiple_choice", text), size=4_000
     ),
+    "choice: clauses": Row(
+        make=lambda n: "I do not think that option A, B or C is right, but " * n,
+        run=lambda text: _graded("multiple_choice", text),
+        size=400,
+    ),
+    "choice: labels with their texts": Row(
+        make=lambda n: "D: a " * n, run=lambda text: _graded("multiple_choice", text), size=2_000
+    ),
+    "choice: an option in Chinese": Row(
+        make=lambda n: "\u9009\u9879A\u4e5f\u4e0d" * n, run=lambda text: _graded("multiple_choice", text), size=2_000
+    ),
     "numeric: one long number": Row(make=lambda n: "7" * n, run=lambda text: _graded("numeric", text), size=8_000),
     "numeric: digits and commas": Row(make=lambda n: "7," * n, run=lambda text: _graded("numeric", text), size=4_000),
     "numeric: a huge exponent": Row(

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from crucible_worker.grading.registry import GRADERS
 from tests import commands
 from tests.processes import alive, processes_below
 from tests.service.grading_kit import HARD
@@ -318,3 +319,48 @@ def test_a_damaged_file_is_refused(tmp_path: Path):
     assert done.returncode == 2
     assert done.stderr.startswith("crucible-worker: --input is damaged: gzip cannot expand it")
     assert not (tmp_path / "graded.jsonl").exists()
+
+
+QUESTION = {"choices": ["Paris", "London", "Rome", "Oslo"]}
+
+
+def test_choices_of_the_file_are_read(tmp_path: Path):
+    """By the graders that read choices: by letter, text, label or index, in responses and in bare answers."""
+    labelled = {"choices": {"text": QUESTION["choices"], "label": ["1", "2", "3", "4"]}}
+    records = [
+        {"gold": "C", "response": "The capital is Rome.", **QUESTION},
+        {"gold": 2, "pred": "Rome", **QUESTION},
+        {"gold": "3", "response": "Answer: 3", **labelled},
+        {"gold": "C", "response": "The answer is D.", **QUESTION},
+        {"gold": "C", "response": "Paris or Rome", **QUESTION},
+    ]
+    wanted = ["correct"] * 3 + ["incorrect"] * 2
+
+    by_math = grade(tmp_path, records, "--json")
+    found = graded(tmp_path)
+    files = f"--input={tmp_path / 'pairs.jsonl'}", f"--output={tmp_path / 'second.jsonl'}"
+    by_letter = commands.run("grade", *files, "--grader=multiple_choice", "--json", seconds=60)
+    by_choice = [json.loads(line) for line in (tmp_path / "second.jsonl").read_text().splitlines()]
+
+    assert [row["verdict"] for row in found] == wanted
+    assert [row["verdict"] for row in by_choice] == wanted
+    assert by_choice[4]["method"] == "several_choices"
+    told = json.loads(by_math.stdout), json.loads(by_letter.stdout)
+    assert [(each["grader"], each["grader_version"]) for each in told] == [
+        (name, GRADERS[name].version) for name in ("math", "multiple_choice")
+    ]
+
+
+@pytest.mark.parametrize("arguments", [["--grader=numeric"], ["--grader=exact_match"], ["--code"]])
+def test_choices_that_a_grader_does_not_read_are_refused(tmp_path: Path, arguments: list[str]):
+    """The line, the column and the graders that read it are named, and nothing is written."""
+    pairs, output = tmp_path / "pairs.jsonl", tmp_path / "graded.jsonl"
+    records = [{"gold": "1", "response": "1"}, {"gold": "1", "response": "1", **QUESTION}]
+    pairs.write_text("".join(json.dumps(record) + "\n" for record in records))
+
+    done = commands.run("grade", f"--input={pairs}", f"--output={output}", *arguments, seconds=60)
+
+    name = "code" if arguments == ["--code"] else arguments[0].partition("=")[2]
+    assert done.returncode == 2
+    assert f'--input line 2 has "choices", which {name} does not read' in done.stderr
+    assert not output.exists()

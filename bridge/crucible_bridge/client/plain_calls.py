@@ -332,8 +332,8 @@ class PlainEvaluationCalls:
             baseline_id: the evaluation of what is in use.
             candidate_id: that of what may replace it, of the same data set.
             policy: what it is held to.
-            across_rules: decide also if the two have another rules_version. If false, every metric is then
-                INCONCLUSIVE.
+            across_rules: decide also if the two have another rules_version, or versions of graders. If false,
+                every metric is then INCONCLUSIVE.
             timeout: seconds for the call.
 
         Raises:

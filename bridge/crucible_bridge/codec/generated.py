@@ -149,6 +149,7 @@ from crucible_bridge.types import (
     GradeMathRequest,
     GradeQuestion,
     GradeRubricRequest,
+    GraderVersions,
     HeldAccepted,
     HeldEnded,
     HubModel,
@@ -371,6 +372,8 @@ __all__ = [
     "grade_rubric_request_from_v1",
     "grade_rubric_request_to_v1",
     "grade_to_v1",
+    "grader_versions_from_v1",
+    "grader_versions_to_v1",
     "held_accepted_from_v1",
     "held_accepted_to_v1",
     "held_ended_from_v1",
@@ -1367,6 +1370,7 @@ def evaluation_to_v1(value: Evaluation) -> evaluation_pb2.Evaluation:
         concurrency=value.concurrency,
         rules_version=value.rules_version,
         waiting_for=unicode_text(value.waiting_for),
+        graders={unicode_text(key): grader_versions_to_v1(item) for key, item in value.graders.items()},
     )
 
 
@@ -1402,6 +1406,9 @@ def evaluation_from_v1(message: evaluation_pb2.Evaluation, field: str = "") -> E
         concurrency=concurrency,
         rules_version=message.rules_version,
         waiting_for=message.waiting_for,
+        graders={
+            key: grader_versions_from_v1(item, child(field, "graders")) for key, item in sorted(message.graders.items())
+        },
     )
 
 
@@ -1673,6 +1680,20 @@ def rank_by_from_v1(message: evaluation_pb2.RankBy, field: str = "") -> RankBy:
     )
 
 
+def grader_versions_to_v1(value: GraderVersions) -> evaluation_pb2.GraderVersions:
+    """Encode: Versions of graders."""
+    return evaluation_pb2.GraderVersions(
+        versions={unicode_text(key): item for key, item in value.versions.items()},
+    )
+
+
+def grader_versions_from_v1(message: evaluation_pb2.GraderVersions, field: str = "") -> GraderVersions:
+    """Decode: Versions of graders."""
+    return GraderVersions(
+        versions=dict(sorted(message.versions.items())),
+    )
+
+
 def run_best_to_v1(value: RunBest) -> evaluation_pb2.RunBest:
     """Encode: The best value of a metric in a run, on one data set."""
     return evaluation_pb2.RunBest(
@@ -1685,6 +1706,7 @@ def run_best_to_v1(value: RunBest) -> evaluation_pb2.RunBest:
         dataset_fingerprint=unicode_text(value.dataset_fingerprint),
         rules_version=value.rules_version,
         scored=None if value.scored is None else scored_count_to_v1(value.scored),
+        grader_versions={unicode_text(key): item for key, item in value.grader_versions.items()},
     )
 
 
@@ -1706,6 +1728,7 @@ def run_best_from_v1(message: evaluation_pb2.RunBest, field: str = "") -> RunBes
         dataset_fingerprint=message.dataset_fingerprint,
         rules_version=message.rules_version,
         scored=scored_count_from_v1(message.scored, child(field, "scored")) if message.HasField("scored") else None,
+        grader_versions=dict(sorted(message.grader_versions.items())),
     )
 
 
@@ -1764,6 +1787,7 @@ def checkpoint_result_to_v1(value: CheckpointResult) -> evaluation_pb2.Checkpoin
         rules_version=value.rules_version,
         superseded=value.superseded,
         scored={unicode_text(key): scored_count_to_v1(item) for key, item in value.scored.items()},
+        graders={unicode_text(key): grader_versions_to_v1(item) for key, item in value.graders.items()},
     )
 
 
@@ -1789,6 +1813,9 @@ def checkpoint_result_from_v1(message: evaluation_pb2.CheckpointResult, field: s
         superseded=message.superseded,
         scored={
             key: scored_count_from_v1(item, child(field, "scored")) for key, item in sorted(message.scored.items())
+        },
+        graders={
+            key: grader_versions_from_v1(item, child(field, "graders")) for key, item in sorted(message.graders.items())
         },
     )
 
@@ -1936,6 +1963,7 @@ def series_point_to_v1(value: SeriesPoint) -> evaluation_pb2.SeriesPoint:
         value=value.value,
         rules_version=value.rules_version,
         scored=None if value.scored is None else scored_count_to_v1(value.scored),
+        grader_versions={unicode_text(key): item for key, item in value.grader_versions.items()},
     )
 
 
@@ -1953,6 +1981,7 @@ def series_point_from_v1(message: evaluation_pb2.SeriesPoint, field: str = "") -
         value=message.value,
         rules_version=message.rules_version,
         scored=scored_count_from_v1(message.scored, child(field, "scored")) if message.HasField("scored") else None,
+        grader_versions=dict(sorted(message.grader_versions.items())),
     )
 
 

@@ -76,6 +76,7 @@ __all__ = [
     "Grade",
     "GradeMathRequest",
     "GradeRubricRequest",
+    "GraderVersions",
     "HeldAccepted",
     "HeldEnded",
     "InputOutputTests",
@@ -366,7 +367,7 @@ class EvaluatorResult:
     n_correct: int | None = None
     """Those with verdict CORRECT, full marks; None if the evaluator has no right and wrong."""
     unscored_by_reason: Mapping[str, int] = dataclasses.field(default_factory=dict)
-    """Those without a score, by the reason of their problem: "UNDECIDED", "SEVERAL_CHOICES", "SAMPLE_TIMEOUT", ..."""
+    """Those without a score, by the reason of their problem: "UNDECIDED", "SAMPLE_TIMEOUT", "PROMPT_TOO_LONG", ..."""
     n_truncated_reasoning: int = 0
     """Those with an output that ended within its reasoning, at a limit or otherwise: they have no answer."""
 
@@ -518,6 +519,11 @@ class Evaluation:
     they answer. If one does not for the worker's outage_seconds, the evaluation is INTERRUPTED. Empty if all
     answer, and of one that has ended.
     """
+    graders: Mapping[str, GraderVersions] = dataclasses.field(default_factory=dict)
+    """Which versions of graders judge, by evaluator: its name, or its kind where it has none. Verdicts of two
+    versions are not comparable. Without evaluators that name no grader of the worker. Empty of an evaluation that
+    an older release began: each grader was then of version 1.
+    """
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -626,6 +632,16 @@ class RankBy:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class GraderVersions:
+    """Versions of graders."""
+
+    versions: Mapping[str, int]
+    """By the name of the grader: {"math": 5}. A version is raised with a change that gives another verdict for the
+    same response. 0 if attempts of several releases ran the samples.
+    """
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class RunBest:
     """The best value of a metric in a run, on one data set."""
 
@@ -647,6 +663,10 @@ class RunBest:
     """As Evaluation has it: each version has its own best value."""
     scored: ScoredCount | None = None
     """What the value is made of; None if an earlier release measured it."""
+    grader_versions: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    """Versions of the graders behind it, as Evaluation has them: each has its own best value. Empty if there are
+    none.
+    """
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -722,6 +742,10 @@ class CheckpointResult:
     """
     scored: Mapping[str, ScoredCount] = dataclasses.field(default_factory=dict)
     """What each metric is made of, by its key; without those that an earlier release measured."""
+    graders: Mapping[str, GraderVersions] = dataclasses.field(default_factory=dict)
+    """Versions of the graders behind each metric, by its key; without those that no grader of the worker judged, or
+    that an older release measured.
+    """
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -752,8 +776,8 @@ class CompareRequest:
     itself; no clusters if empty.
     """
     across_rules: bool = False
-    """Compare and rank evaluations of different rules_version too. If false, such a pair has a problem
-    (RULES_DIFFER), and the best is one of the latest version.
+    """Compare and rank evaluations of different rules_version, or versions of graders, too. If false, such a pair
+    has a problem (RULES_DIFFER), and the best is one of the latest version.
     """
 
 
@@ -813,8 +837,9 @@ class PairedComparison:
     regressions: tuple[SampleChange, ...] = ()
     """The largest regressions first."""
     problem: Problem | None = None
-    """Why there are no numbers: EVALUATORS_DIFFER (their options), RULES_DIFFER (their rules_version),
-    EVALUATOR_FAILED (in one of the two), DATASET_NOT_READ (one of the two ended before).
+    """Why there are no numbers: EVALUATORS_DIFFER (their options), RULES_DIFFER (their rules_version, or the
+    versions of their graders), EVALUATOR_FAILED (in one of the two), DATASET_NOT_READ (one of the two ended
+    before).
     """
 
 
@@ -832,6 +857,8 @@ class SeriesPoint:
     """As Evaluation has it: values of two versions are not comparable."""
     scored: ScoredCount | None = None
     """What the value is made of; None if that is not known."""
+    grader_versions: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    """Versions of the graders behind it, as Evaluation has them. Empty if there are none."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -865,9 +892,9 @@ class EvaluationComparison:
     (the metric is no mean of the scores of samples: only equal values are tied). Empty where there is no best.
     """
     unranked_evaluation_ids: tuple[str, ...] = ()
-    """Those with a value of rank_by's metric that are not ranked, in the order of evaluations. Their rules_version
-    is not that of the best (unless across_rules is set), or too few of their samples have a score (see
-    min_scored_share).
+    """Those with a value of rank_by's metric that are not ranked, in the order of evaluations. Their rules_version,
+    or the version of their grader, is not that of the best (unless across_rules is set), or too few of their
+    samples have a score (see min_scored_share).
     """
 
 
@@ -921,7 +948,9 @@ class GateRequest:
     policy: GatePolicy
     """What it is held to."""
     across_rules: bool = False
-    """Decide also if the two have another rules_version. If false, every metric is then INCONCLUSIVE."""
+    """Decide also if the two have another rules_version, or versions of graders. If false, every metric is then
+    INCONCLUSIVE.
+    """
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -1021,7 +1050,7 @@ class Grade:
     processor time.
     """
     problem: Problem | None = None
-    """What failed, if the verdict is ERROR."""
+    """What failed, if the verdict is ERROR; of some that are INCORRECT, why (SEVERAL_CHOICES, CHOICE_DENIED)."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

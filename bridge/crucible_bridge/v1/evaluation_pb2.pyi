@@ -382,7 +382,14 @@ class EvaluatorResult(_message.Message):
     def __init__(self, evaluator: _Optional[_Union[EvaluatorSpec, _Mapping]] = ..., metrics: _Optional[_Union[_types_pb2.Metrics, _Mapping]] = ..., n: _Optional[int] = ..., n_scored: _Optional[int] = ..., n_unscored: _Optional[int] = ..., n_errors: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., n_truncated: _Optional[int] = ..., n_truncated_reasoning: _Optional[int] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., n_correct: _Optional[int] = ..., unscored_by_reason: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class Evaluation(_message.Message):
-    __slots__ = ("evaluation_id", "state", "request", "metrics", "results", "done", "total", "dataset_fingerprint", "created_unix_ns", "ended_unix_ns", "duration_ns", "last_sequence", "problem", "attempt", "model_fingerprint", "rendering", "usage", "engine", "paused", "concurrency", "rules_version", "waiting_for")
+    __slots__ = ("evaluation_id", "state", "request", "metrics", "results", "done", "total", "dataset_fingerprint", "created_unix_ns", "ended_unix_ns", "duration_ns", "last_sequence", "problem", "attempt", "model_fingerprint", "rendering", "usage", "engine", "paused", "concurrency", "rules_version", "waiting_for", "graders")
+    class GradersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: GraderVersions
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[GraderVersions, _Mapping]] = ...) -> None: ...
     EVALUATION_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     REQUEST_FIELD_NUMBER: _ClassVar[int]
@@ -405,6 +412,7 @@ class Evaluation(_message.Message):
     CONCURRENCY_FIELD_NUMBER: _ClassVar[int]
     RULES_VERSION_FIELD_NUMBER: _ClassVar[int]
     WAITING_FOR_FIELD_NUMBER: _ClassVar[int]
+    GRADERS_FIELD_NUMBER: _ClassVar[int]
     evaluation_id: str
     state: EvaluationState
     request: EvaluateRequest
@@ -427,7 +435,21 @@ class Evaluation(_message.Message):
     concurrency: int
     rules_version: int
     waiting_for: str
-    def __init__(self, evaluation_id: _Optional[str] = ..., state: _Optional[_Union[EvaluationState, str]] = ..., request: _Optional[_Union[EvaluateRequest, _Mapping]] = ..., metrics: _Optional[_Union[_types_pb2.Metrics, _Mapping]] = ..., results: _Optional[_Iterable[_Union[EvaluatorResult, _Mapping]]] = ..., done: _Optional[int] = ..., total: _Optional[int] = ..., dataset_fingerprint: _Optional[str] = ..., created_unix_ns: _Optional[int] = ..., ended_unix_ns: _Optional[int] = ..., duration_ns: _Optional[int] = ..., last_sequence: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., attempt: _Optional[int] = ..., model_fingerprint: _Optional[str] = ..., rendering: _Optional[_Iterable[_Union[EvaluatorRendering, _Mapping]]] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., engine: _Optional[_Union[_types_pb2.ServerEngine, _Mapping]] = ..., paused: bool = ..., concurrency: _Optional[int] = ..., rules_version: _Optional[int] = ..., waiting_for: _Optional[str] = ...) -> None: ...
+    graders: _containers.MessageMap[str, GraderVersions]
+    def __init__(self, evaluation_id: _Optional[str] = ..., state: _Optional[_Union[EvaluationState, str]] = ..., request: _Optional[_Union[EvaluateRequest, _Mapping]] = ..., metrics: _Optional[_Union[_types_pb2.Metrics, _Mapping]] = ..., results: _Optional[_Iterable[_Union[EvaluatorResult, _Mapping]]] = ..., done: _Optional[int] = ..., total: _Optional[int] = ..., dataset_fingerprint: _Optional[str] = ..., created_unix_ns: _Optional[int] = ..., ended_unix_ns: _Optional[int] = ..., duration_ns: _Optional[int] = ..., last_sequence: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., attempt: _Optional[int] = ..., model_fingerprint: _Optional[str] = ..., rendering: _Optional[_Iterable[_Union[EvaluatorRendering, _Mapping]]] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., engine: _Optional[_Union[_types_pb2.ServerEngine, _Mapping]] = ..., paused: bool = ..., concurrency: _Optional[int] = ..., rules_version: _Optional[int] = ..., waiting_for: _Optional[str] = ..., graders: _Optional[_Mapping[str, GraderVersions]] = ...) -> None: ...
+
+class GraderVersions(_message.Message):
+    __slots__ = ("versions",)
+    class VersionsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    versions: _containers.ScalarMap[str, int]
+    def __init__(self, versions: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class EvaluatorRendering(_message.Message):
     __slots__ = ("evaluator", "renderer", "others")
@@ -797,7 +819,14 @@ class ListRunsRequest(_message.Message):
     def __init__(self, run_id: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class RunBest(_message.Message):
-    __slots__ = ("metric", "goal", "value", "evaluation_id", "step", "dataset", "dataset_fingerprint", "rules_version", "scored")
+    __slots__ = ("metric", "goal", "value", "evaluation_id", "step", "dataset", "dataset_fingerprint", "rules_version", "scored", "grader_versions")
+    class GraderVersionsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     METRIC_FIELD_NUMBER: _ClassVar[int]
     GOAL_FIELD_NUMBER: _ClassVar[int]
     VALUE_FIELD_NUMBER: _ClassVar[int]
@@ -807,6 +836,7 @@ class RunBest(_message.Message):
     DATASET_FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     RULES_VERSION_FIELD_NUMBER: _ClassVar[int]
     SCORED_FIELD_NUMBER: _ClassVar[int]
+    GRADER_VERSIONS_FIELD_NUMBER: _ClassVar[int]
     metric: str
     goal: Goal
     value: float
@@ -816,7 +846,8 @@ class RunBest(_message.Message):
     dataset_fingerprint: str
     rules_version: int
     scored: ScoredCount
-    def __init__(self, metric: _Optional[str] = ..., goal: _Optional[_Union[Goal, str]] = ..., value: _Optional[float] = ..., evaluation_id: _Optional[str] = ..., step: _Optional[int] = ..., dataset: _Optional[str] = ..., dataset_fingerprint: _Optional[str] = ..., rules_version: _Optional[int] = ..., scored: _Optional[_Union[ScoredCount, _Mapping]] = ...) -> None: ...
+    grader_versions: _containers.ScalarMap[str, int]
+    def __init__(self, metric: _Optional[str] = ..., goal: _Optional[_Union[Goal, str]] = ..., value: _Optional[float] = ..., evaluation_id: _Optional[str] = ..., step: _Optional[int] = ..., dataset: _Optional[str] = ..., dataset_fingerprint: _Optional[str] = ..., rules_version: _Optional[int] = ..., scored: _Optional[_Union[ScoredCount, _Mapping]] = ..., grader_versions: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class ScoredCount(_message.Message):
     __slots__ = ("n", "n_scored")
@@ -853,7 +884,7 @@ class RunInfo(_message.Message):
     def __init__(self, run_id: _Optional[str] = ..., first_unix_ns: _Optional[int] = ..., last_unix_ns: _Optional[int] = ..., first_step: _Optional[int] = ..., last_step: _Optional[int] = ..., checkpoints: _Optional[int] = ..., completed: _Optional[int] = ..., failed: _Optional[int] = ..., cancelled: _Optional[int] = ..., unfinished: _Optional[int] = ..., best: _Optional[_Iterable[_Union[RunBest, _Mapping]]] = ...) -> None: ...
 
 class CheckpointResult(_message.Message):
-    __slots__ = ("evaluation_id", "state", "retained", "dataset", "dataset_fingerprint", "done", "metrics", "best", "created_unix_ns", "ended_unix_ns", "problem", "rules_version", "superseded", "scored")
+    __slots__ = ("evaluation_id", "state", "retained", "dataset", "dataset_fingerprint", "done", "metrics", "best", "created_unix_ns", "ended_unix_ns", "problem", "rules_version", "superseded", "scored", "graders")
     class MetricsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -868,6 +899,13 @@ class CheckpointResult(_message.Message):
         key: str
         value: ScoredCount
         def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[ScoredCount, _Mapping]] = ...) -> None: ...
+    class GradersEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: GraderVersions
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[_Union[GraderVersions, _Mapping]] = ...) -> None: ...
     EVALUATION_ID_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     RETAINED_FIELD_NUMBER: _ClassVar[int]
@@ -882,6 +920,7 @@ class CheckpointResult(_message.Message):
     RULES_VERSION_FIELD_NUMBER: _ClassVar[int]
     SUPERSEDED_FIELD_NUMBER: _ClassVar[int]
     SCORED_FIELD_NUMBER: _ClassVar[int]
+    GRADERS_FIELD_NUMBER: _ClassVar[int]
     evaluation_id: str
     state: EvaluationState
     retained: bool
@@ -896,7 +935,8 @@ class CheckpointResult(_message.Message):
     rules_version: int
     superseded: bool
     scored: _containers.MessageMap[str, ScoredCount]
-    def __init__(self, evaluation_id: _Optional[str] = ..., state: _Optional[_Union[EvaluationState, str]] = ..., retained: bool = ..., dataset: _Optional[str] = ..., dataset_fingerprint: _Optional[str] = ..., done: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., best: _Optional[_Iterable[str]] = ..., created_unix_ns: _Optional[int] = ..., ended_unix_ns: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., rules_version: _Optional[int] = ..., superseded: bool = ..., scored: _Optional[_Mapping[str, ScoredCount]] = ...) -> None: ...
+    graders: _containers.MessageMap[str, GraderVersions]
+    def __init__(self, evaluation_id: _Optional[str] = ..., state: _Optional[_Union[EvaluationState, str]] = ..., retained: bool = ..., dataset: _Optional[str] = ..., dataset_fingerprint: _Optional[str] = ..., done: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., best: _Optional[_Iterable[str]] = ..., created_unix_ns: _Optional[int] = ..., ended_unix_ns: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., rules_version: _Optional[int] = ..., superseded: bool = ..., scored: _Optional[_Mapping[str, ScoredCount]] = ..., graders: _Optional[_Mapping[str, GraderVersions]] = ...) -> None: ...
 
 class Checkpoint(_message.Message):
     __slots__ = ("step", "model", "base_model", "adapter", "model_fingerprint", "labels", "results")
@@ -1295,18 +1335,27 @@ class MetricSeries(_message.Message):
     def __init__(self, key: _Optional[str] = ..., points: _Optional[_Iterable[_Union[SeriesPoint, _Mapping]]] = ...) -> None: ...
 
 class SeriesPoint(_message.Message):
-    __slots__ = ("evaluation_id", "step", "value", "rules_version", "scored")
+    __slots__ = ("evaluation_id", "step", "value", "rules_version", "scored", "grader_versions")
+    class GraderVersionsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     EVALUATION_ID_FIELD_NUMBER: _ClassVar[int]
     STEP_FIELD_NUMBER: _ClassVar[int]
     VALUE_FIELD_NUMBER: _ClassVar[int]
     RULES_VERSION_FIELD_NUMBER: _ClassVar[int]
     SCORED_FIELD_NUMBER: _ClassVar[int]
+    GRADER_VERSIONS_FIELD_NUMBER: _ClassVar[int]
     evaluation_id: str
     step: int
     value: float
     rules_version: int
     scored: ScoredCount
-    def __init__(self, evaluation_id: _Optional[str] = ..., step: _Optional[int] = ..., value: _Optional[float] = ..., rules_version: _Optional[int] = ..., scored: _Optional[_Union[ScoredCount, _Mapping]] = ...) -> None: ...
+    grader_versions: _containers.ScalarMap[str, int]
+    def __init__(self, evaluation_id: _Optional[str] = ..., step: _Optional[int] = ..., value: _Optional[float] = ..., rules_version: _Optional[int] = ..., scored: _Optional[_Union[ScoredCount, _Mapping]] = ..., grader_versions: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class CompareEvaluationsResponse(_message.Message):
     __slots__ = ("evaluations", "comparisons", "series", "best_evaluation_id", "tied_evaluation_ids", "tied_by", "unranked_evaluation_ids")

@@ -73,7 +73,8 @@ class EvaluationServiceStub:
     the first fields in which they do).
     FAILED_PRECONDITION: DATASET_CHANGED, MODEL_CHANGED since the start (with fingerprint, present_fingerprint);
     MODEL_CHANGED also of a completed evaluation whose directory has other files now. FAILED_PRECONDITION:
-    RULES_CHANGED: it was begun by other rules (with rules_version, present_rules_version);
+    RULES_CHANGED: it was begun by other rules (with rules_version, present_rules_version), or by another version of a
+    grader (with grader, grader_version, present_grader_version);
     HELD_BY_ORCHESTRATOR (call EvaluateWithOrchestratorModel); NEEDS_CALLER (likewise: a grader or an environment is the
     caller's). FAILED_PRECONDITION: BAD_EVALUATOR, BAD_GRADER (an
     installed one that cannot be used); NO_DATA_ROOT, NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker);
@@ -317,7 +318,8 @@ class EvaluationServiceAsyncStub(EvaluationServiceStub):
     the first fields in which they do).
     FAILED_PRECONDITION: DATASET_CHANGED, MODEL_CHANGED since the start (with fingerprint, present_fingerprint);
     MODEL_CHANGED also of a completed evaluation whose directory has other files now. FAILED_PRECONDITION:
-    RULES_CHANGED: it was begun by other rules (with rules_version, present_rules_version);
+    RULES_CHANGED: it was begun by other rules (with rules_version, present_rules_version), or by another version of a
+    grader (with grader, grader_version, present_grader_version);
     HELD_BY_ORCHESTRATOR (call EvaluateWithOrchestratorModel); NEEDS_CALLER (likewise: a grader or an environment is the
     caller's). FAILED_PRECONDITION: BAD_EVALUATOR, BAD_GRADER (an
     installed one that cannot be used); NO_DATA_ROOT, NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker);
@@ -576,7 +578,8 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
         the first fields in which they do).
         FAILED_PRECONDITION: DATASET_CHANGED, MODEL_CHANGED since the start (with fingerprint, present_fingerprint);
         MODEL_CHANGED also of a completed evaluation whose directory has other files now. FAILED_PRECONDITION:
-        RULES_CHANGED: it was begun by other rules (with rules_version, present_rules_version);
+        RULES_CHANGED: it was begun by other rules (with rules_version, present_rules_version), or by another version of a
+        grader (with grader, grader_version, present_grader_version);
         HELD_BY_ORCHESTRATOR (call EvaluateWithOrchestratorModel); NEEDS_CALLER (likewise: a grader or an environment is the
         caller's). FAILED_PRECONDITION: BAD_EVALUATOR, BAD_GRADER (an
         installed one that cannot be used); NO_DATA_ROOT, NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker);

@@ -39,13 +39,13 @@ from crucible_worker.analysis.pairing import (
     tied_with,
     why_not,
 )
-from crucible_worker.history.rules import of_latest_rules
 from crucible_worker.journal import Journal
 from crucible_worker.journal.queries import EvaluationRow, Reads, SnapshotReads, evaluation_of, find, list_rows
 from crucible_worker.journal.records import request_from_record
 from crucible_worker.metrics.paired import paired_difference
 from crucible_worker.metrics.significance import holm
 from crucible_worker.reports.ranking import Written, enough_scored, scored_by_key, superseded
+from crucible_worker.reports.versions import of_latest_rules, versions_by_metric
 
 __all__ = ["Comparisons", "Known", "compare_in"]
 
@@ -286,6 +286,7 @@ def _series(evaluations: Sequence[Evaluation]) -> tuple[MetricSeries, ...]:
     points: dict[str, list[SeriesPoint]] = {}
     for evaluation in evaluations:
         scored = scored_by_key(evaluation.results)
+        graders = versions_by_metric(evaluation)
         for key, value in evaluation.metrics.values.items():
             point = SeriesPoint(
                 evaluation_id=evaluation.evaluation_id,
@@ -293,6 +294,7 @@ def _series(evaluations: Sequence[Evaluation]) -> tuple[MetricSeries, ...]:
                 value=value,
                 rules_version=evaluation.rules_version,
                 scored=scored.get(key),
+                grader_versions=graders.get(key, {}),
             )
             points.setdefault(key, []).append(point)
     return tuple(MetricSeries(key=key, points=tuple(found)) for key, found in points.items())
@@ -303,7 +305,7 @@ def _ranked(
 ) -> tuple[Sequence[Evaluation], Sequence[Evaluation]]:
     """Of the evaluations with the metric that tells the best one: those that are ranked, and the others.
 
-    The others are those by other rules, and those with too few scores.
+    The others are those by other rules or versions of graders, and those with too few scores.
     """
     if request.rank_by is None:
         return (), ()
@@ -311,7 +313,9 @@ def _ranked(
     defined = [evaluation for evaluation in evaluations if metric in evaluation.metrics.values]
     if not defined:
         return (), ()
-    alike = defined if request.across_rules else of_latest_rules(defined)
+    alike = defined
+    if not request.across_rules:
+        alike = of_latest_rules(defined, lambda one: versions_by_metric(one).get(metric, {}))
     counts = [scored_by_key(one.results).get(metric) for one in alike]
     enough = enough_scored(counts, request.rank_by.min_scored_share)
     ranked = list(itertools.compress(alike, enough))

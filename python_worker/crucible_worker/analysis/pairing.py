@@ -18,7 +18,7 @@ from crucible_bridge.reasons import Reason
 from crucible_bridge.types import CompareRequest, Evaluation, EvaluatorInfo, EvaluatorSpec, Goal, Problem
 from crucible_worker.journal.queries import Reads, metadata_by_sample, scores_of
 from crucible_worker.metrics.paired import paired_difference
-from crucible_worker.reports.facts import rules_in_words
+from crucible_worker.reports.versions import grader_versions, other_grader, rules_in_words, version_in_words
 from crucible_worker.util.fingerprints import same
 
 __all__ = [
@@ -166,13 +166,13 @@ def why_not(
         other: the other evaluation.
         place: likewise there.
         known: returns the declarations of evaluators.
-        across_rules: whether evaluations by other rules can be compared.
+        across_rules: whether evaluations by other rules, and by other versions of graders, can be compared.
     """
     spec = baseline.request.evaluators[index]
     return (
         _problem(baseline, index)
         or _problem(other, place)
-        or (None if across_rules else _other_rules(baseline, other))
+        or (None if across_rules else _other_rules(baseline, other) or _other_grader(spec, baseline, other))
         or _difference(spec, other, place, known)
         or _other_judge(spec, baseline, other)
     )
@@ -195,6 +195,18 @@ def _other_rules(baseline: Evaluation, other: Evaluation) -> Problem | None:
     message = (
         f"{other.evaluation_id!r} was measured by rules {rules_in_words(other.rules_version)}, the baseline by rules "
         f"{rules_in_words(baseline.rules_version)}: measure one of them again, or set across_rules (--across-rules)"
+    )
+    return Problem(reason=Reason.RULES_DIFFER, message=message)
+
+
+def _other_grader(spec: EvaluatorSpec, baseline: Evaluation, other: Evaluation) -> Problem | None:
+    ours, theirs = (grader_versions(one, spec.label) for one in (baseline, other))
+    name = other_grader(ours, theirs)
+    if name is None:
+        return None
+    message = (
+        f"{other.evaluation_id!r} was judged by {version_in_words(name, theirs)}, the baseline by "
+        f"{version_in_words(name, ours)}: measure one of them again, or set across_rules (--across-rules)"
     )
     return Problem(reason=Reason.RULES_DIFFER, message=message)
 

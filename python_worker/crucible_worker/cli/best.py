@@ -71,6 +71,7 @@ class _Candidate:
 
     checkpoint: Checkpoint
     result: CheckpointResult
+    metric: str
     value: float
     scored: ScoredCount | None
     """What the value is made of, if that is known."""
@@ -78,6 +79,11 @@ class _Candidate:
     @property
     def rules_version(self) -> int:
         return self.result.rules_version
+
+    @property
+    def grader_versions(self) -> Mapping[str, int]:
+        """Versions of the graders behind the value."""
+        return self.result.graders[self.metric].versions if self.metric in self.result.graders else {}
 
     @property
     def name(self) -> str:
@@ -180,7 +186,13 @@ def _candidates(checkpoints: Sequence[Checkpoint], metric: str, data_set: str | 
     from crucible_bridge.errors import InvalidField, clipped
 
     found = [
-        _Candidate(checkpoint=checkpoint, result=result, value=result.metrics[metric], scored=result.scored.get(metric))
+        _Candidate(
+            checkpoint=checkpoint,
+            result=result,
+            metric=metric,
+            value=result.metrics[metric],
+            scored=result.scored.get(metric),
+        )
         for checkpoint in checkpoints
         for result in checkpoint.results
         if metric in result.metrics
@@ -219,16 +231,13 @@ async def _ranked(
     min_scored_share: float,
 ) -> _Ranked:
     from crucible_bridge.types import Goal
-    from crucible_worker.history.rules import of_latest_rules
-    from crucible_worker.reports.facts import rules_in_words
     from crucible_worker.reports.ranking import enough_scored
+    from crucible_worker.reports.versions import of_latest_rules
 
     current = [one for one in candidates if not one.result.superseded]
-    found = current if across_rules else of_latest_rules(current)
+    found = current if across_rules else of_latest_rules(current, lambda one: one.grader_versions)
     not_compared = [
-        (one, f"measured by rules {rules_in_words(one.rules_version)} (--across-rules ranks it)")
-        for one in current
-        if one not in found
+        (one, f"measured by {_older(one, found)} (--across-rules ranks it)") for one in current if one not in found
     ]
     not_compared += [(one, "the checkpoint was written again since") for one in candidates if one.result.superseded]
     enough = enough_scored([one.scored for one in found], min_scored_share)
@@ -268,6 +277,17 @@ async def _ranked(
         else:
             (tied if is_tied(pair) else worse).append((one, pair))
     return _Ranked(goal=goal, best=first, tied=tied, worse=worse, not_compared=not_compared, by="paired")
+
+
+def _older(one: _Candidate, latest: Sequence[_Candidate]) -> str:
+    """The rules or the grader of a value that is not by the latest ones."""
+    from crucible_worker.reports.versions import other_grader, rules_in_words, version_in_words
+
+    if one.rules_version == latest[0].rules_version:
+        for other in latest:
+            if (grader := other_grader(one.grader_versions, other.grader_versions)) is not None:
+                return version_in_words(grader, one.grader_versions)
+    return f"rules {rules_in_words(one.rules_version)}"
 
 
 async def _evaluator(bridge: Bridge, best: _Candidate, metric: str, goal: Goal) -> str | None:

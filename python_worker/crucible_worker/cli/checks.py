@@ -178,7 +178,9 @@ def _journal(state_dir: Path) -> str:
         if not 0 < version <= SCHEMA_VERSION:
             raise _Missing(f"{path} is of version {version}, this worker writes {SCHEMA_VERSION}")
         (count,) = connection.execute("SELECT count(*) FROM evaluations").fetchone()
-        known = connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'resumptions'").fetchone() is not None
+        known = (
+            connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'evaluation_graders'").fetchone() is not None
+        )
         waiting = waiting_text(connection, known)
     older = f"; of version {version}, brought to {SCHEMA_VERSION} at the next start" if version < SCHEMA_VERSION else ""
     return f"{path}, evaluations: {count:,}{older}{waiting and f'; {waiting}'}"

@@ -180,10 +180,22 @@ def _best(found: EvaluationComparison, rank_by: str) -> str:
         return f"best by {rank_by}: none of them has this metric"
     tied = ", ".join(found.tied_evaluation_ids)
     rests = "by paired scores" if found.tied_by == "paired_scores" else "by equal values alone"
-    versions = {one.evaluation_id: one.rules_version for one in found.evaluations}
-    by_rules = [one for one in found.unranked_evaluation_ids if versions[one] != versions[found.best_evaluation_id]]
-    few = [one for one in found.unranked_evaluation_ids if one not in by_rules]
+    from crucible_worker.reports.versions import other_grader, versions_by_metric
+
+    evaluations = {one.evaluation_id: one for one in found.evaluations}
+    best = evaluations[found.best_evaluation_id]
+    unranked = [evaluations[one] for one in found.unranked_evaluation_ids]
+    by_rules = [one.evaluation_id for one in unranked if one.rules_version != best.rules_version]
+    ours = versions_by_metric(best).get(rank_by, {})
+    by_graders = [
+        one.evaluation_id
+        for one in unranked
+        if one.evaluation_id not in by_rules and other_grader(versions_by_metric(one).get(rank_by, {}), ours)
+    ]
+    few = [one for one in found.unranked_evaluation_ids if one not in by_rules and one not in by_graders]
     others = f"; not ranked, by other rules (--across-rules ranks them): {', '.join(by_rules)}" if by_rules else ""
+    if by_graders:
+        others += f"; not ranked, by other versions of graders (--across-rules ranks them): {', '.join(by_graders)}"
     if few:
         others += f"; not ranked, too few samples have a score (--min-scored-share 0 ranks them): {', '.join(few)}"
     return f"best by {rank_by}: {found.best_evaluation_id}; tied with it, {rests}: {tied or 'none'}{others}"

@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Protocol, TextIO
+from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, Protocol, TextIO, cast
 
 import typer
 
@@ -25,7 +25,7 @@ from crucible_worker.exports.files import whole_file
 from crucible_worker.util.interrupts import raise_interrupts
 
 if TYPE_CHECKING:
-    from crucible_bridge.types import CodeLimits, Grade, GradeItem, MathPolicy
+    from crucible_bridge.types import CodeItem, CodeLimits, Grade, GradeItem, MathPolicy
     from crucible_worker.cli.pairs import PairLine
     from crucible_worker.grading.base import Grader
     from crucible_worker.grading.code.sandbox import SandboxSlots
@@ -52,7 +52,8 @@ _Input = Annotated[
     typer.Option(
         "--input",
         metavar="FILE",
-        help='JSON lines with "id", "gold" (text, or a list; with --code tests), and "pred" or "response".',
+        help='JSON lines with "id", "gold" (text, or a list; with --code tests), "pred" or "response", and "choices" '
+        "if the grader reads them.",
     ),
 ]
 _Output = Annotated[
@@ -120,6 +121,11 @@ def grade(
     null, and a reason with its number. The output file is replaced once it is complete; if the command ends before, an
     older file stays.
 
+    A record may have the "choices" of its question, a list of texts, with "labels" if they have some, for the graders
+    math and multiple_choice and for functions that take choices; another grader refuses a file with them. A gold is
+    then the letter, the label, the text or the index of a choice. Other keys are not read, such as prompt or weight:
+    every record counts once.
+
     Exits with 0 if every record got a verdict, undecided and error included; 1 if a line was not a record, or nothing
     could be graded or written; 2 if the options are wrong; 130 if it was interrupted.
 
@@ -148,7 +154,7 @@ def grade(
     except (BridgeError, OSError, asyncio.CancelledError, KeyboardInterrupt) as error:
         typer.echo(f"crucible-worker: {_why(error)}", err=True)
         raise typer.Exit(EXIT_INTERRUPTED if isinstance(error, KeyboardInterrupt) else EXIT_FAILED) from None
-    _write(tally, output_file, batches.policy_version, as_json=as_json)
+    _write(tally, output_file, batches, as_json=as_json)
     raise typer.Exit(EXIT_FAILED if tally.malformed else 0)
 
 
@@ -198,7 +204,7 @@ async def _grade(
         began = time.perf_counter()
         flying: collections.deque[tuple[Sequence[PairLine], asyncio.Task[Sequence[Grade]], int]] = collections.deque()
         with counting(sys.stderr, "grading", "records", size or None, quiet=quiet) as show:
-            chunks = _chunks(_read(source, code=code))
+            chunks = _chunks(_read(source, batches, code=code))
             while True:
                 for lines in itertools.islice(chunks, CHUNKS_IN_FLIGHT - len(flying)):
                     flying.append((lines, _graded(batches, lines), place()))
@@ -214,14 +220,18 @@ async def _grade(
         log_writer.close(1.0)
 
 
-def _read(source: BinaryIO, *, code: bool) -> Iterator[PairLine]:
-    from crucible_bridge.errors import FailedPrecondition
+def _read(source: BinaryIO, batches: Batches, *, code: bool) -> Iterator[PairLine]:
+    from crucible_bridge.errors import FailedPrecondition, InvalidField
     from crucible_bridge.reasons import Reason
     from crucible_worker.cli.pairs import read_pairs
     from crucible_worker.datasets.jsonl import MalformedLine
 
     try:
-        yield from read_pairs(source, code=code)
+        for line in read_pairs(source, code=code):
+            if line.choices.texts and not batches.reads_choices:
+                message = f'line {line.number} has "choices", which {batches.name} does not read: leave them out'
+                raise InvalidField("--input", f"{message}, or use --grader multiple_choice or math")
+            yield line
     except MalformedLine as error:
         raise FailedPrecondition(f"--input: a line {error}", reason=Reason.UNREADABLE) from error
     except OSError as error:
@@ -242,7 +252,7 @@ def _chunks(lines: Iterator[PairLine]) -> Iterator[Sequence[PairLine]]:
 
 
 def _graded(batches: Batches, lines: Sequence[PairLine]) -> asyncio.Task[Sequence[Grade]]:
-    return asyncio.ensure_future(batches.grade([line.item for line in lines if line.item is not None]))
+    return asyncio.ensure_future(batches.grade([line for line in lines if line.item is not None]))
 
 
 def _put(sink: TextIO, lines: Sequence[PairLine], grades: Sequence[Grade], tally: _Tally) -> None:
@@ -283,7 +293,7 @@ def _why(error: BaseException) -> str:
     return str(error)
 
 
-def _write(tally: _Tally, output: Path, policy_version: str, *, as_json: bool) -> None:
+def _write(tally: _Tally, output: Path, batches: Batches, *, as_json: bool) -> None:
     from crucible_worker.cli.tables import write_table
 
     verdicts = [each for each in _VERDICTS if each != "partial" or tally.verdicts[each]]
@@ -297,7 +307,9 @@ def _write(tally: _Tally, output: Path, policy_version: str, *, as_json: bool) -
             "accuracy": accuracy,
             "methods": dict(tally.methods),
             "seconds": tally.seconds,
-            **({"policy_version": policy_version} if policy_version else {}),
+            "grader": batches.name,
+            **({} if batches.version is None else {"grader_version": batches.version}),
+            **({"policy_version": batches.policy_version} if batches.policy_version else {}),
             "output": str(output),
         }
         typer.echo(json.dumps(told))
@@ -307,7 +319,8 @@ def _write(tally: _Tally, output: Path, policy_version: str, *, as_json: bool) -
     rows.append(["accuracy over the scored", "nothing was scored" if accuracy is None else f"{accuracy:.2%}"])
     rows += [[f"by {method or 'no method'}", f"{count:,}"] for method, count in tally.methods.most_common()]
     rate = tally.verdicts.total() / tally.seconds
-    title = f"{output}: {tally.verdicts.total():,} records in {tally.seconds:.1f} s, {rate:,.0f} a second"
+    by = batches.name if batches.version is None else f"{batches.name} version {batches.version}"
+    title = f"{output}, by {by}: {tally.verdicts.total():,} records in {tally.seconds:.1f} s, {rate:,.0f} a second"
     write_table(sys.stdout, title, ("what", "records"), rows)
 
 
@@ -322,6 +335,12 @@ class Batches(Protocol):
 
     policy_version: str
     """Fingerprint of the rules; empty if there are none."""
+    name: str
+    """The name of the grader."""
+    version: int | None
+    """Its version, if it has one."""
+    reads_choices: bool
+    """Whether it reads the choices of a record."""
 
     async def start(self) -> None:
         """Start the processes that grade.
@@ -331,8 +350,8 @@ class Batches(Protocol):
         """
         ...
 
-    async def grade(self, items: Sequence[Any]) -> Sequence[Grade]:
-        """Grades of items, in order."""
+    async def grade(self, lines: Sequence[PairLine]) -> Sequence[Grade]:
+        """Grades of lines that are records, in order."""
         ...
 
     async def aclose(self) -> None:
@@ -343,19 +362,32 @@ class Batches(Protocol):
 class MathBatches:
     """Answers, compared as mathematics."""
 
+    name, reads_choices = "math", True
+
     def __init__(self, pool: GradingPool, policy: MathPolicy) -> None:
         from crucible_worker.grading.math.grader import POLICY_VERSION, MathGrader
+        from crucible_worker.grading.registry import version_of
 
-        self.policy_version = POLICY_VERSION
+        self.policy_version, self.version = POLICY_VERSION, version_of(self.name)
         self._pool, self._policy, self._grader = pool, policy, MathGrader(pool)
 
     async def start(self) -> None:
         """Start the processes."""
         await self._pool.start()
 
-    async def grade(self, items: Sequence[Any]) -> Sequence[Grade]:
-        """Grades of answers."""
+    async def grade(self, lines: Sequence[PairLine]) -> Sequence[Grade]:
+        """Grades of answers; those with choices by the choice that they are."""
+        grades = await self._batch([cast("GradeItem", line.item) for line in lines])
+        return await asyncio.gather(*(self._chosen(*each) for each in zip(lines, grades, strict=True)))
+
+    async def _batch(self, items: Sequence[GradeItem]) -> list[Grade]:
         return await self._grader.grade_batch(items, self._policy)
+
+    async def _chosen(self, line: PairLine, grade: Grade) -> Grade:
+        from crucible_worker.grading.math.grader import chosen
+
+        item = cast("GradeItem", line.item)
+        return await chosen(self._batch, grade, item.text, item.targets, line.choices.texts, line.choices.labels)
 
     async def aclose(self) -> None:
         """End the processes."""
@@ -366,11 +398,14 @@ class CodeBatches:
     """Programs, run against tests."""
 
     policy_version = ""
+    name, reads_choices = "code", False
 
     def __init__(self, places: SandboxSlots, limits: CodeLimits) -> None:
         """Run them with the packages of the one image that the places have, if they have one."""
         from crucible_worker.grading.code.grader import CodeGrader
+        from crucible_worker.grading.registry import version_of
 
+        self.version = version_of(self.name)
         self._places, self._limits, self._grader = places, limits, CodeGrader(places)
         self._image = next(iter(places.images), "")
 
@@ -379,13 +414,14 @@ class CodeBatches:
         async with self._places.place(self._places.image(self._image, "--code-image")) as place:
             await place.prepare()
 
-    async def grade(self, items: Sequence[Any]) -> Sequence[Grade]:
+    async def grade(self, lines: Sequence[PairLine]) -> Sequence[Grade]:
         """Grades of programs."""
         from crucible_bridge.types import GradeCodeRequest
 
-        if not items:
+        if not lines:
             return ()
-        request = GradeCodeRequest(items=tuple(items), limits=self._limits, image=self._image)
+        items = tuple(cast("CodeItem", line.item) for line in lines)
+        request = GradeCodeRequest(items=items, limits=self._limits, image=self._image)
         return (await self._grader.grade_batch(request)).grades
 
     async def aclose(self) -> None:
@@ -398,23 +434,26 @@ class GraderBatches:
 
     policy_version = ""
 
-    def __init__(self, grader: Grader) -> None:
+    def __init__(self, grader: Grader, name: str, version: int | None, *, reads_choices: bool) -> None:
         """Judge by it, one answer after the other."""
-        self._grader = grader
+        self._grader, self.name, self.version, self.reads_choices = grader, name, version, reads_choices
 
     async def start(self) -> None:
         """Nothing is started."""
 
-    async def grade(self, items: Sequence[Any]) -> Sequence[Grade]:
+    async def grade(self, lines: Sequence[PairLine]) -> Sequence[Grade]:
         """Grades of answers."""
-        return [await self._graded(item) for item in items]
+        return [await self._graded(line) for line in lines]
 
     async def aclose(self) -> None:
         """Nothing was started."""
 
-    async def _graded(self, item: GradeItem) -> Grade:
-        began = time.perf_counter_ns()
-        grade = await self._grader.grade(item.text, item.targets)
+    async def _graded(self, line: PairLine) -> Grade:
+        from crucible_worker.grading.base import with_labels
+
+        began, item = time.perf_counter_ns(), cast("GradeItem", line.item)
+        grader = with_labels(self._grader, line.choices.labels)
+        grade = await grader.grade(item.text, item.targets, line.choices.texts)
         return dataclasses.replace(grade, duration_ns=time.perf_counter_ns() - began)
 
 
@@ -496,7 +535,18 @@ def _by_grader(text: str, options: Mapping[str, Any], *, code: bool, processes: 
         raise InvalidField("--grader", f"{name!r} queries a model, which an evaluation has: `crucible-worker evaluate`")
     if isinstance(made, CallerGrader):
         raise InvalidField("--grader", f"{name!r} is a grader of the caller of EvaluateWithOrchestratorModel")
-    return GraderBatches(made)
+    return GraderBatches(made, name, registry.version_of(name, parts), reads_choices=_reads_choices(made))
+
+
+def _reads_choices(grader: Grader) -> bool:
+    """Whether a grader reads choices: of a user's own, all but functions that do not take them."""
+    from crucible_worker.grading.base import ReadsLabels
+    from crucible_worker.grading.custom import FunctionGrader, GuardedGrader
+
+    own = grader.grader if isinstance(grader, GuardedGrader) else grader
+    if isinstance(own, FunctionGrader):
+        return own.choices
+    return isinstance(grader, GuardedGrader | ReadsLabels)
 
 
 def _check_kind(names: Iterable[str], *, math: Container[str], programs: Container[str], code: bool) -> None:

@@ -81,10 +81,10 @@ def graders(name: _Name = None, as_json: Json = False) -> None:
     except BridgeError as error:
         raise _refused("NAME", error) from None
     if as_json:
-        described = {"name": grader.name, "description": grader.description}
+        described = {"name": grader.name, "version": grader.version, "description": grader.description}
         typer.echo(json.dumps({**described, "options_schema": dict(grader.options_schema)}))
         return
-    _show(grader.name, grader.description, grader.options_schema)
+    _show(f"{grader.name}, version {grader.version}", grader.description, grader.options_schema)
 
 
 def _described(info: EvaluatorInfo) -> dict[str, Any]:
@@ -106,7 +106,7 @@ def _grader_described(name: str, parts: Any) -> dict[str, Any]:
         grader: GraderType | OwnGrader = registry.found(name, parts, "NAME")
     except BridgeError as error:
         return {"name": name, "description": "An installed grader that cannot be used.", "unavailable": error.message}
-    return {"name": name, "description": grader.description, "unavailable": ""}
+    return {"name": name, "version": grader.version, "description": grader.description, "unavailable": ""}
 
 
 def _list(what: str, found: Sequence[Mapping[str, Any]], *, as_json: bool) -> None:

@@ -5,8 +5,15 @@ r"""Pairs to grade from JSON lines: one object per line, UTF-8.
 
 `gold` is a right answer, or several of which any is right; for programs a test, or several that must all pass, see
 `crucible_worker.grading.code.records`. `pred` is an answer alone, `response` a model's whole response.
-An id is text or a whole number and is returned unchanged; a record without one has the number of its line. Other keys
-are ignored, as files of pairs have labels and more. Empty lines do not count.
+An id is text or a whole number and is returned unchanged; a record without one has the number of its line. Empty lines
+do not count.
+
+    {"gold": "B", "response": "It is (B).", "choices": ["Rome", "Paris"]}
+    {"gold": "2", "response": "2", "choices": {"text": ["Rome", "Paris"], "label": ["1", "2"]}}
+
+`choices`, with `labels` where the record has them, are those of the question, as a sample has them: a gold that is a
+number is then the index of a choice. Only some graders read them. Other keys are not read, as files of pairs have
+prompts, labels, weights and more.
 
 A response may be any bytes: one that is not UTF-8, or half a surrogate pair, becomes U+FFFD, and the item has the
 number of them.
@@ -20,6 +27,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
 
 from crucible_bridge.types import CodeItem, GradeItem
+from crucible_bridge.types.row_choices import MalformedRow, RowChoices
 from crucible_worker.datasets.jsonl import MalformedLine, bounded_lines, kind_of, parsed_line
 from crucible_worker.grading.code.assertions import BadTests
 from crucible_worker.grading.code.records import read_tests
@@ -41,6 +49,8 @@ class PairLine:
     """The item to grade; None if the line is not a record."""
     problem: str = ""
     """What is wrong with it, as a continuation of "line 17 "."""
+    choices: RowChoices = RowChoices()
+    """The choices of the question, if the record has some, with their labels."""
 
     @property
     def chars(self) -> int:
@@ -65,9 +75,9 @@ def read_pairs(file: BinaryIO, *, code: bool = False) -> Iterator[PairLine]:
             continue
         try:
             record = parsed_line(raw, any_bytes=True)
-            item = _program(record) if code else _item(record)
-            yield PairLine(number=number, id=_id(record, number), item=item)
-        except MalformedLine as error:
+            item, choices = (_program(record), _choices(record)) if code else _item(record)
+            yield PairLine(number=number, id=_id(record, number), item=item, choices=choices)
+        except (MalformedLine, MalformedRow) as error:
             yield PairLine(number=number, problem=str(error))
 
 
@@ -80,11 +90,25 @@ def _id(record: Mapping[str, Any], number: int) -> str | int:
     return given
 
 
-def _item(record: Mapping[str, Any]) -> GradeItem:
+def _choices(record: Mapping[str, Any]) -> RowChoices:
+    if record.get("choices") is None:
+        return RowChoices()
+    choices = RowChoices.of(record["choices"], "choices", record.get("labels"), "labels")
+    if any(_SURROGATE.search(text) for text in (*choices.texts, *choices.labels)):
+        raise MalformedLine('has "choices" that are not UTF-8')
+    return choices
+
+
+def _item(record: Mapping[str, Any]) -> tuple[GradeItem, RowChoices]:
     key, text, replaced = _response_of(record)
+    choices = _choices(record)
+    if choices.texts:
+        targets, labels = choices.targets(_golds(record), "gold")
+        record, choices = {**record, "gold": list(targets)}, RowChoices(choices.texts, labels)
+    targets = _targets(record)
     if key == "pred":
-        return GradeItem(answer=text, targets=_targets(record), replaced=replaced)
-    return GradeItem(response=text, targets=_targets(record), replaced=replaced)
+        return GradeItem(answer=text, targets=targets, replaced=replaced), choices
+    return GradeItem(response=text, targets=targets, replaced=replaced), choices
 
 
 def _program(record: Mapping[str, Any]) -> CodeItem:
@@ -110,11 +134,16 @@ def _response_of(record: Mapping[str, Any]) -> tuple[str, str, int]:
     return given[0], *_SURROGATE.subn("\ufffd", said)
 
 
-def _targets(record: Mapping[str, Any]) -> tuple[str, ...]:
+def _golds(record: Mapping[str, Any]) -> list[Any]:
     if "gold" not in record:
         raise MalformedLine('has no "gold"')
     gold = record["gold"]
-    targets = gold if isinstance(gold, list) else [gold]
+    return gold if isinstance(gold, list) else [gold]
+
+
+def _targets(record: Mapping[str, Any]) -> tuple[str, ...]:
+    targets = _golds(record)
+    gold = record["gold"]
     for target in targets:
         if not isinstance(target, str):
             raise MalformedLine(f'has a "gold" that {"holds" if targets is gold else "is"} {kind_of(target)}, not text')

@@ -103,7 +103,10 @@ def _column(ctx: typer.Context, column: str, incomplete: str) -> Iterable[str]:
 
 AcrossRules = Annotated[
     bool,
-    typer.Option("--across-rules", help="Also between evaluations of releases with other rules of measurement."),
+    typer.Option(
+        "--across-rules",
+        help="Also between evaluations by other rules of measurement, or other versions of graders.",
+    ),
 ]
 MinScoredShare = Annotated[
     float,

@@ -221,6 +221,7 @@ def _checkpoint_as_data(checkpoint: Checkpoint) -> Mapping[str, Any]:
                 "state": result.state.value,
                 "metrics": dict(result.metrics),
                 "scored": {key: dataclasses.asdict(count) for key, count in result.scored.items()},
+                "graders": {key: dict(found.versions) for key, found in result.graders.items()},
                 "best": list(result.best),
                 "problem": None if result.problem is None else dataclasses.asdict(result.problem),
             }

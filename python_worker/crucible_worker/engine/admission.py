@@ -525,6 +525,7 @@ class Admission:
         by_itself: bool = False,
     ) -> tuple[EvaluationRow, bool]:
         self.refuse_if_unable(request.evaluation_id)
+        graders = self.preparer.graders(request)
 
         def claim(transaction: Transaction) -> claims.Claim:
             also(transaction)
@@ -535,6 +536,7 @@ class Admission:
                 fingerprint=identity,
                 contents=plan.contents if isinstance(plan, Plan) else None,
                 worker_id=self._worker_id,
+                graders=graders,
                 again=again,
                 by_itself=by_itself,
             )

@@ -17,7 +17,7 @@ from crucible_worker.engine import controls
 from crucible_worker.engine.specification import differing_fields
 from crucible_worker.events import run_events
 from crucible_worker.history import lifecycle, resumptions
-from crucible_worker.history.rules import other_rules, record_rules, refuse_other_rules
+from crucible_worker.history.rules import Graders, graders_named, other_rules, record_rules, refuse_other_rules
 from crucible_worker.journal import Journal, Transaction
 from crucible_worker.journal.queries import EvaluationRow, Reads, find, find_by_number, find_rendering
 from crucible_worker.journal.records import (
@@ -149,6 +149,7 @@ def claim(
     fingerprint: str,
     contents: Contents | None,
     worker_id: str,
+    graders: Graders | None = None,
     again: bool = True,
     by_itself: bool = False,
 ) -> Claim:
@@ -161,6 +162,7 @@ def claim(
         fingerprint: of its specification.
         contents: what it consists of; None if that is not known yet: `prepared` writes it later.
         worker_id: this worker's.
+        graders: present versions of the graders of its evaluators; those of built-in ones if None.
         again: whether to run one again that has failed; see `fails_for_now`.
         by_itself: whether no call asks for it.
 
@@ -169,9 +171,11 @@ def claim(
         FailedPrecondition: the data set or the checkpoint is no longer what it was at the start, or other rules have
             begun it.
     """
+    if graders is None:
+        graders = graders_named(request)
     row = find(transaction, request.evaluation_id)
     if row is None:
-        return _create(transaction, locks, request, fingerprint, contents, worker_id)
+        return _create(transaction, locks, request, fingerprint, contents, worker_id, graders)
     refuse_other_specification(row, request, fingerprint)
     if lifecycle.reap(transaction, locks, row.number):
         row = find_by_number(transaction, row.number)
@@ -179,12 +183,12 @@ def claim(
     if ended or not locks.acquire(row.number, transaction):
         return Claim(row=row, existed=True, owned=False)
     transaction.if_undone(lambda: locks.release(row.number))
-    refuse_other_rules(row)
+    refuse_other_rules(row, graders)
     if contents is not None:
         _record_contents(transaction, row, contents)
     if not by_itself:
         resumptions.forget(transaction, row.number)
-    return Claim(row=_take_over(transaction, row, request, worker_id), existed=True, owned=True)
+    return Claim(row=_take_over(transaction, row, request, worker_id, graders), existed=True, owned=True)
 
 
 def fails_for_now(row: EvaluationRow) -> bool:
@@ -268,6 +272,7 @@ def _create(
     fingerprint: str,
     contents: Contents | None,
     worker_id: str,
+    graders: Graders,
 ) -> Claim:
     (number,) = transaction.execute(
         """INSERT INTO evaluations (evaluation_id, run_id, step, state, fingerprint, dataset_fingerprint,
@@ -289,7 +294,7 @@ def _create(
     transaction.if_undone(lambda: locks.release(number))
     _record_large_parts(transaction, number, request)
     _record_rendering(transaction, number, Renderings())
-    record_rules(transaction, number, 1)
+    record_rules(transaction, number, 1, graders)
     row = (
         find_by_number(transaction, number) if contents is None else prepared(transaction, number, contents, worker_id)
     )
@@ -330,8 +335,10 @@ def _record_large_parts(transaction: Transaction, number: int, request: Evaluate
         transaction.execute("DELETE FROM requests_apart WHERE number = ?", (number,))
 
 
-def _take_over(transaction: Transaction, row: EvaluationRow, request: EvaluateRequest, worker_id: str) -> EvaluationRow:
-    record_rules(transaction, row.number, row.attempt + 1)
+def _take_over(
+    transaction: Transaction, row: EvaluationRow, request: EvaluateRequest, worker_id: str, graders: Graders
+) -> EvaluationRow:
+    record_rules(transaction, row.number, row.attempt + 1, graders)
     controls.clear_waits(transaction, row.number)
     if row.state.terminal:
         lifecycle.undo_end(transaction, row)

@@ -56,6 +56,7 @@ from crucible_worker.evaluators.base import (
 from crucible_worker.evaluators.registry import EvaluatorParts
 from crucible_worker.grading.judge.grader import worker_model_of
 from crucible_worker.grading.pool import GradingPool
+from crucible_worker.history.rules import Graders, graders_named
 from crucible_worker.util.options import load_checker, may_be_refused
 
 __all__ = [
@@ -299,6 +300,10 @@ class Preparer:
             raise InvalidField("models", f"is given, and no evaluator uses it: there are {kinds}; inspect does")
         refuse_equal_keys(keys_of(request, parts=parts))
         return made
+
+    def graders(self, request: EvaluateRequest) -> Graders:
+        """The present versions of the graders of a request's evaluators, which have been made."""
+        return graders_named(request, self._sources.parts.grading)
 
     async def identify(self, request: EvaluateRequest) -> str:
         """The fingerprint of a request's specification."""

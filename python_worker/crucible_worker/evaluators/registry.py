@@ -15,8 +15,9 @@ from crucible_worker.evaluators.base import Evaluator
 from crucible_worker.evaluators.classification import Classification
 from crucible_worker.evaluators.comparison import Comparison
 from crucible_worker.evaluators.declared import DeclaredKind
-from crucible_worker.evaluators.environments.options import installed_environment
+from crucible_worker.evaluators.environments.options import PROBLEMS, installed_environment
 from crucible_worker.evaluators.environments.processes import Environments
+from crucible_worker.evaluators.graded import DEFAULT_GRADER
 from crucible_worker.evaluators.inspect import Inspect
 from crucible_worker.evaluators.inspect.allowed import InspectAllowlist, nothing_allowed
 from crucible_worker.evaluators.installed import GuardedType
@@ -29,13 +30,14 @@ from crucible_worker.evaluators.preference import Preference
 from crucible_worker.evaluators.rl_test_set import RLTestSet
 from crucible_worker.evaluators.rollout import RolloutEvaluator
 from crucible_worker.evaluators.rubric import RubricEvaluator
-from crucible_worker.grading.registry import NO_GRADING_PARTS, GradingParts
+from crucible_worker.grading.registry import NO_GRADING_PARTS, GradingParts, version_of
 from crucible_worker.util.options import checked_options
 
 __all__ = [
     "EVALUATORS",
     "EvaluatorParts",
     "create",
+    "graders_of",
     "info",
     "info_if_known",
     "infos",
@@ -138,6 +140,27 @@ def info(kind: str, parts: EvaluatorParts | None = None) -> EvaluatorInfo:
         FailedPrecondition: it is a user's, and cannot be used.
     """
     return _type_of(kind, "kind", parts).info
+
+
+def graders_of(spec: EvaluatorSpec, grading: GradingParts | None = None) -> Mapping[str, int]:
+    """The versions of the graders that judge for an evaluator, by name; without those of a caller.
+
+    Args:
+        spec: of the evaluator; its options are valid.
+        grading: the parts of the worker, with its custom graders; None: only built-in graders are known.
+    """
+    kind = EVALUATORS.get(spec.kind)
+    known = {} if kind is None else kind.info.options_schema.get("properties", {})
+    if "grader" not in known or spec.options.get("environment", PROBLEMS) != PROBLEMS:
+        return {}
+    nested = spec.options.get("grader_options")
+    names = [
+        spec.options.get("grader", DEFAULT_GRADER),
+        spec.options.get("format_grader"),
+        nested.get("first") if isinstance(nested, Mapping) else None,
+    ]
+    versions = {name: version_of(name, grading) for name in names if isinstance(name, str) and name}
+    return {name: version for name, version in versions.items() if version is not None}
 
 
 def keys_of(spec: EvaluatorSpec, parts: EvaluatorParts | None = None) -> Sequence[str]:

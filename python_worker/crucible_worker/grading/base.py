@@ -114,6 +114,9 @@ class GraderType:
     """One sentence."""
     options_schema: Mapping[str, Any] = dataclasses.field(default_factory=lambda: NO_OPTIONS)
     """JSON schema of its options, an object."""
+    version: int = 1
+    """Raise it with a change that gives another verdict for the same response: numbers of two versions are not compared
+    with each other. From 1."""
     make: Callable[..., Grader]
     """Makes a grader: `make(options)`. The options have passed the schema and include its defaults. A built-in
     grader names what it needs of the worker as keyword-only parameters, see `needs`.

@@ -6,51 +6,73 @@ import collections
 import dataclasses
 import re
 import string
-from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any
 
 from crucible_bridge.errors import InvalidField, clipped
 from crucible_bridge.reasons import Reason
+from crucible_bridge.types import Problem
 from crucible_bridge.types.row_choices import two_readings
 from crucible_worker.grading.base import DirectGrader, Grade, Grader, right, undecided, wrong
+from crucible_worker.grading.choice_prose import (
+    MAX_MENTIONS,
+    REACH_OF_CLAUSE,
+    concludes,
+    decisive,
+    in_prose,
+    is_ruled_out,
+    leading,
+    letters_of,
+    options_in,
+)
 from crucible_worker.grading.extract import extract
-from crucible_worker.grading.qualification import REACH, rejected
 from crucible_worker.grading.text import DIVIDER, tokens_of
 
 __all__ = [
     "MAX_CHOICES",
-    "MAX_MENTIONS",
     "ChoiceGrader",
     "check_choices",
     "choice_grader_of",
     "choices_that_are",
     "names_of",
+    "names_several",
+    "options_of",
 ]
 
 MAX_CHOICES = 26
 """One choice for each letter."""
-MAX_MENTIONS = 2_000
-"""Letters, and occurrences of a choice's text, that rule it out and are skipped; after so many the rest is not read."""
 
-_METHOD = "choice"
+CHOICE, SEVERAL, DENIED = "choice", "several_choices", "choice_denied"
+"""Methods of verdicts: by the choice that is named; several are; the response says only which one it is not."""
 _ALL_LETTERS = frozenset(string.ascii_uppercase)
 # If `extract` finds an explicit answer, it is examined first.
 _EXPLICIT = frozenset({"json", "tag", "box", "sentence"})
+_IN_PROSE = frozenset({"sentence", "marker"})
 _AROUND = string.whitespace + string.punctuation
+_LOOK = re.compile(r"\\(?:text(?:bf|it|rm|sf|tt)?|math(?:rm|bf|it|sf)|mbox|boldsymbol|bm)\s?(?=\{)")
 # "the answer is", "Answer:", "choice is", "choose", "\\boxed{": what follows on the line is meant as the answer.
 _MARKER = re.compile(
-    r"(?:\b(?:answer|option|choice)(?:\s{1,3}is\b)?|\bchoose\b)[^\S\n]{0,3}:?(?=[^\n])|\\boxed\s?\{", re.IGNORECASE
+    r"(?:\b(?:answer|option|choice)s?(?:\s{1,3}(?:is|are))?\b|\bchoose\b)[^\S\n]{0,3}:?(?=[^\n])|\\boxed\s?\{",
+    re.IGNORECASE,
 )
-# "(B)", "**B**", "B)" or "B." or "B:" at the start of a line, and a letter alone on its line.
+# "(B)", "**B**", "B)" or "B." or "B:" at the start of a line, and a letter alone on its line; in "P(B)" it is a name.
 _LETTER = re.compile(
-    r"\(([A-Z])\)|\*\*([A-Z])[.):]?\*\*|^[ \t]{0,8}([A-Z])[).:](?=\s|$)|^[ \t]{0,8}([A-Z])[ \t]{0,8}$", re.MULTILINE
+    r"(?<![\w)])\(([A-Z])\)|\*\*([A-Z])[.):]?\*\*|^[ \t]{0,8}([A-Z])[).:](?=\s|$)|^[ \t]{0,8}([A-Z])[ \t]{0,8}$",
+    re.MULTILINE,
 )
-# A capital letter as a word, except "A" and "I" before another word, which are English words.
-_WORDS_AFTER = r"(?:or|and|because|since|as|but|is)\b"
-_BARE = rf"(?<![\w'])(?:[B-HJ-Z](?![\w'])|[AI](?![\w']|\s+(?!{_WORDS_AFTER})[a-z]))"
-_BARE_LETTER = re.compile(_BARE)
-# After a marker the first letter decides, or the first ones: "the answer is B, because A ...", "answer: A or B".
-_LEADING_LETTERS = re.compile(rf"[^\w\n]{{0,8}}({_BARE}(?>(?:\s{{0,2}}(?:[,/&]|\bor\b|\band\b)\s{{0,2}}{_BARE})*))")
+# A label directly before the text of a choice, in tokens: "D: Rome" names D, whatever D is.
+_LABEL_BEFORE = re.compile(
+    r"(?:\A|\x1f)([^\x1f]{1,40})(?:\x1f[\])}*_$\"']){0,4}\x1f[).:\u2013\u2014-](?:\x1f[\[({*_$\"']){0,4}\x1f?\Z"
+)
+_BEFORE_LABEL = re.compile(
+    r"(?:\A|\x1f)(?:[^\w\x1f]|option|choice|answer|is|be|are|choose|pick|select|text|mathrm|textbf|boxed)\x1f?\Z"
+)
+_REACH_OF_LABEL = 80
+_LABEL_AT_START = re.compile(r"\W{0,8}([A-Z])(?:[)*_}]{0,4}[).:](?:[*_]{0,3})|\s-)\s")
+_JOINED = re.compile(r"\x1f(?:or|and|[,/&;])\x1f")
+_MAX_LIST = 200
+# "A, B", "(A) and (C)", '["A", "B"]': a target of several choices, and an answer to it.
+_BETWEEN_NAMES = re.compile(r"\s*(?:[,;/&+\u3001\uff0c]|\band\b|[和与]|\s)\s*(?:and\s)?\s*")
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,21 +82,24 @@ class ChoiceGrader(DirectGrader):
     Answer tags, a box, a JSON object, or a statement of the last sentence ("Option D is correct") are
     examined first; see `crucible_worker.grading.extract`. Next is what follows the last "answer (is)", "option",
     "choice", "choose" or "\boxed{" on its line, then the whole response. A letter counts in brackets, alone on
-    a line, or before `)`, `.` or `:` at its start. The text of a choice counts as whole words, case folded, but not
-    within a longer choice that is named. If there is none of these, any capital letter that is a word counts.
-    A choice that is ruled out or supposed ("not A", "A is wrong", "if A"; see `crucible_worker.grading.qualification`)
-    is not named there. A response that names several choices is UNDECIDED, and so is one that only rules some out; one
-    that names none is wrong. Without choices, targets are letters. A target that names no choice, or two, is UNDECIDED.
+    a line, before `)`, `.` or `:` at its start, and in prose if its clause gives it as the answer ("I choose C", not
+    "vitamin C"). The text of a choice counts as whole words, case folded, but not within a longer choice that is named,
+    and not after another label: "D: Rome" names D. A choice that is ruled out, supposed or doubted ("not A", "A is
+    wrong", "if A"; see `crucible_worker.grading.qualification`) is not named there. A response that names several
+    choices, or only rules some out, is wrong, as one that names none. Without choices, targets are letters. A target of
+    several letters ("A,B", "AB") wants exactly these. A target that names no choice, or has two readings, is UNDECIDED.
     Labels, as a sample may have them, name choices in place of the letters that they are, and in addition to other
     letters; a target that is a label names only that choice.
     """
 
+    ordered: bool = False
+    """The letters of a target of several must be named in its order."""
     choices: Sequence[str] = ()
     """The choices of samples that have none of their own."""
 
     def labelled(self, labels: Sequence[str]) -> Grader:
         """See `base.ReadsLabels`."""
-        return _Labelled(labels=labels)
+        return _Labelled(labels=labels, ordered=self.ordered)
 
     def grade_now(self, response: str, targets: Sequence[str], choices: Sequence[str] = ()) -> Grade:
         """See `DirectGrader`."""
@@ -82,7 +107,7 @@ class ChoiceGrader(DirectGrader):
 
     def judge(self, response: str, targets: Sequence[str], choices: Sequence[str]) -> Grade:
         """Find the named choice, and compare it with those of the targets."""
-        return _judged(response, targets, choices, ())
+        return _judged(response, targets, choices, (), ordered=self.ordered)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,43 +116,70 @@ class _Labelled(DirectGrader):
 
     labels: Sequence[str]
     """The labels of the choices."""
+    ordered: bool
+    """As the grader has it."""
 
     def judge(self, response: str, targets: Sequence[str], choices: Sequence[str]) -> Grade:
         """Find the named choice, and compare it with those of the targets."""
-        return _judged(response, targets, choices, self.labels)
+        return _judged(response, targets, choices, self.labels, ordered=self.ordered)
 
 
-def _judged(response: str, targets: Sequence[str], choices: Sequence[str], labels: Sequence[str]) -> Grade:
+def _judged(
+    response: str, targets: Sequence[str], choices: Sequence[str], labels: Sequence[str], *, ordered: bool
+) -> Grade:
     if len(choices) > MAX_CHOICES:
-        return undecided(f"there are {len(choices)} choices, at most {MAX_CHOICES} have letters", method=_METHOD)
-    texts = [tokens_of(choice.casefold()) for choice in choices]
+        return undecided(f"there are {len(choices)} choices, at most {MAX_CHOICES} have letters", method=CHOICE)
+    texts = _tokens(choices)
     if not all(texts):
-        return undecided(f"choice {texts.index('')} is empty", method=_METHOD)
+        return undecided(f"choice {texts.index('')} is empty", method=CHOICE)
+    response = _unwrapped(response)
     names = _Names.of(len(choices) or MAX_CHOICES, labels)
-    expected: set[int] = set()
+    expected: list[Sequence[int]] = []
     for target in targets:
         named = _meant(target, texts, names)
-        if len(named) != 1:
-            return undecided(_flaw(target, names, named), method=_METHOD)
-        expected |= named
-    named = _named(response, texts, names)
-    letters = "".join(string.ascii_uppercase[index] for index in sorted(named))
-    if len(named) > 1:
-        reason = f"the response names several choices: {', '.join(letters)}"
-        return undecided(reason, method=_METHOD, code=Reason.SEVERAL_CHOICES)
-    if not named and _named(response, texts, names, ruled_out=True):
+        wanted = tuple(named) if named else _listed(target, names)
+        if len(named) > 1 or not wanted:
+            return undecided(_flaw(target, names, named), method=CHOICE)
+        expected.append(wanted)
+    if len(readings := _named_as_a_whole(response, texts, names)) > 1:
+        shown = ", ".join(string.ascii_uppercase[index] for index in sorted(readings))
+        return undecided(f"the response {clipped(response.strip())} is each of the choices {shown}", method=CHOICE)
+    several = any(len(wanted) > 1 for wanted in expected)
+    found = _named(response, texts, names, several=several)
+    letters = ", ".join(string.ascii_uppercase[index] for index in (found if ordered else sorted(found)))
+    if any(found == wanted if ordered else set(found) == set(wanted) for wanted in map(list, expected)):
+        return right(letters, CHOICE)
+    if len(found) > 1 and not several:
+        return names_several(letters)
+    if not found and _named(response, texts, names, several=several, ruled_out=True):
         reason = "the response says only which choice it is not"
-        return undecided(reason, method=_METHOD, code=Reason.CHOICE_DENIED)
-    if not named:
-        return wrong("", _METHOD, "the response names no choice")
-    return right(letters, _METHOD) if named <= expected else wrong(letters, _METHOD)
+        return _wrong("", DENIED, reason, Reason.CHOICE_DENIED)
+    return wrong(letters, CHOICE, "" if found else "the response names no choice")
+
+
+def names_several(letters: str) -> Grade:
+    """The grade of a response that names several choices, of which one is wanted."""
+    return _wrong(letters, SEVERAL, f"the response names several choices: {letters}", Reason.SEVERAL_CHOICES)
+
+
+def _tokens(choices: Sequence[str]) -> Sequence[str]:
+    return [tokens_of(_unwrapped(choice).casefold()) for choice in choices]
+
+
+def _unwrapped(text: str) -> str:
+    """A text without the commands that change only its look: "{D: Rome}"."""
+    return _LOOK.sub("", text) if "\\" in text else text
+
+
+def _wrong(letters: str, method: str, reason: str, code: Reason) -> Grade:
+    return dataclasses.replace(wrong(letters, method, reason), problem=Problem(reason=code, message=reason))
 
 
 def choice_grader_of(options: Mapping[str, Any]) -> ChoiceGrader:
     """Make one from options that passed its schema; raises as `check_choices` does."""
     choices = tuple(options["choices"])
     check_choices(choices, '["choices"]')
-    return ChoiceGrader(choices=choices)
+    return ChoiceGrader(choices=choices, ordered=options.get("ordered", False))
 
 
 def check_choices(choices: Sequence[str], field: str) -> None:
@@ -151,14 +203,20 @@ def choices_that_are(text: str, choices: Sequence[str], labels: Sequence[str] = 
     """The choices that the whole text equals: by label, or by letter, by text, or both; none of over `MAX_CHOICES`."""
     if len(choices) > MAX_CHOICES:
         return frozenset()
-    texts = [tokens_of(choice.casefold()) for choice in choices]
-    return frozenset(_meant(text, texts, _Names.of(len(choices), labels)))
+    texts = _tokens(choices)
+    return frozenset(_meant(_unwrapped(text), texts, _Names.of(len(choices), labels)))
 
 
 def names_of(count: int, labels: Sequence[str] = ()) -> Mapping[str, int]:
     """What names each of so many choices besides its text: its letter, or the labels, which count before letters."""
     names = _Names.of(count, labels)
     return {**names.letters, **names.labels}
+
+
+def options_of(response: str, answer: str, choices: Sequence[str], labels: Sequence[str] = ()) -> Sequence[int]:
+    """The choices that a response names as options where it states its answer: "so we get 4, thus option D"."""
+    names = names_of(len(choices), labels)
+    return [names[letter] for letter in options_in(response, answer) if letter in names]
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -204,23 +262,62 @@ def _flaw(target: str, names: _Names, named: Set[int]) -> str:
     return f"target {clipped(target)} {'names several choices' if named else 'names no choice'}"
 
 
-def _named(response: str, texts: Sequence[str], names: _Names, *, ruled_out: bool = False) -> set[int]:
-    """The choices that a response names, by its strongest evidence; optionally also those that it rules out."""
-    if whole := _named_as_a_whole(response, texts, names):
-        return whole
+def _listed(text: str, names: _Names, *, together: bool = True) -> Sequence[int]:
+    """The choices that a text lists by name, and nothing else: "A,B", "(A) and (C)", "AB"; empty if it does not."""
+    bare = text.strip(_AROUND)
+    if len(bare) > _MAX_LIST:
+        return ()
+    parts = [part.strip(_AROUND) for part in _BETWEEN_NAMES.split(bare)]
+    if together and len(parts) == 1 and bare.isascii() and bare.isalpha() and bare.isupper():
+        parts = list(bare)
+    places = [_place(part, names) for part in parts if part]
+    alike = None in places or len(places) < 2 or len(set(places)) < len(places)
+    return () if alike else tuple(place for place in places if place is not None)
+
+
+def _place(name: str, names: _Names) -> int | None:
+    found = names.labels.get(name)
+    return names.letters.get(name) if found is None else found
+
+
+def _named(
+    response: str, texts: Sequence[str], names: _Names, *, several: bool = False, ruled_out: bool = False
+) -> list[int]:
+    """The choices that a response names, in order, by its strongest evidence; optionally also those it rules out.
+
+    Args:
+        response: what the model said.
+        texts: of the choices, in tokens.
+        names: of the choices.
+        several: whether letters that are written together, "AB", are several.
+        ruled_out: whether choices that are ruled out count.
+    """
+    if whole := _named_as_a_whole(response, texts, names) or _listed(response, names, together=several):
+        return list(whole)
     found = extract(response)
-    if found.how in _EXPLICIT:
-        answer = found.answer
-        named = _named_as_a_whole(answer, texts, names)
-        if named := named or _named_within(answer, texts, names, leading=True, ruled_out=ruled_out):
-            return named
-    markers = collections.deque(_MARKER.finditer(response), maxlen=1)
-    if markers and (ruled_out or not rejected(response[max(0, markers[0].start() - REACH) : markers[0].start()], "")):
-        answer = response[markers[0].end() :].split("\n", 1)[0]
-        named = _named_as_a_whole(answer, texts, names)
-        if named := named or _named_within(answer, texts, names, leading=True, ruled_out=ruled_out):
-            return named
-    return _named_within(response, texts, names, leading=False, ruled_out=ruled_out)
+    at = response.rfind(found.answer) if found.how in _IN_PROSE and not ruled_out else -1
+    stands = at < 0 or not is_ruled_out(response, at, at + len(found.answer), by_what_follows=False)
+    answers = [found.answer] if found.how in _EXPLICIT and stands else []
+    answers += [
+        response[marker.end() :].split("\n", 1)[0]
+        for marker in collections.deque(_MARKER.finditer(response), maxlen=1)
+        if ruled_out or not is_ruled_out(response, *marker.span(), by_what_follows=False)
+    ]
+    if found.how == "marker" and stands:
+        answers.append(found.answer)
+    for answer in answers:
+        named = _named_as_a_whole(answer, texts, names) or _listed(answer, names, together=several)
+        if named := named or _named_within(answer, texts, names, marked=True, ruled_out=ruled_out):
+            return list(named)
+    named = _named_within(response, texts, names, marked=False, ruled_out=ruled_out)
+    if len(named) > 1 and not several and not ruled_out:
+        for part in decisive(response):
+            if len(found_there := _named_within(part, texts, names, marked=False, ruled_out=False)) == 1:
+                return found_there
+        first, _, rest = response.strip().partition("\n\n")
+        if not concludes(rest) and not any(_named_as_a_whole(line, texts, names) for line in rest.split("\n")):
+            return list(_named_as_a_whole(first, texts, names)) or named
+    return named
 
 
 def _named_as_a_whole(text: str, texts: Sequence[str], names: _Names) -> set[int]:
@@ -232,61 +329,74 @@ def _named_as_a_whole(text: str, texts: Sequence[str], names: _Names) -> set[int
         tokens = tokens_of(bare.casefold())
         named = {index for index, choice in enumerate(texts) if choice == tokens}
     if len(bare) == 1 and bare.isascii() and bare.isalpha():
-        named |= _indices((bare.upper(),), names)
+        named |= {*_indices((bare.upper(),), names)}
     elif bare in names.labels:
         named |= {names.labels[bare]}
     return named
 
 
-def _named_within(text: str, texts: Sequence[str], names: _Names, *, leading: bool, ruled_out: bool) -> set[int]:
+def _named_within(text: str, texts: Sequence[str], names: _Names, *, marked: bool, ruled_out: bool) -> list[int]:
     """The choices that occur in a text by letter or text; those that it rules out only if these count too."""
-    letters = _letters(_LETTER.finditer(text), text, ruled_out=ruled_out)
-    if leading and not letters and (match := _LEADING_LETTERS.match(text)):
-        letters = _letters(_BARE_LETTER.finditer(text, match.start(1), match.end(1)), text, ruled_out=ruled_out)
-    held = tokens_of(text.casefold())
-    named = _indices(letters, names)
+    found = letters_of(_LETTER.finditer(text), text, ruled_out=ruled_out)
+    if marked and not found:
+        found = leading(text, ruled_out=ruled_out)
+    if len(found) == 1 and (own := _labelled_text(text, found[0], texts, names)):
+        return own
+    named = _indices(found, names)
     if names.pattern is not None:
-        found = _letters(names.pattern.finditer(text), text, ruled_out=ruled_out)
-        named |= {names.labels[label] for label in found}
+        found = letters_of(names.pattern.finditer(text), text, ruled_out=ruled_out)
+        named += [names.labels[label] for label in found]
+    held = everything = tokens_of(text.casefold())
+    places: list[tuple[int, int]] = []
     # Longer ones first, and their text is removed: "New York" does not name "York".
     for choice in sorted(set(texts), key=len, reverse=True):
         if choice in held:
-            if ruled_out or _stands(choice, held):
-                named |= {index for index, other in enumerate(texts) if other == choice}
+            place = everything.find(choice)
+            places += [(place, index) for index in _named_by(choice, held, texts, names, ruled_out=ruled_out)]
             held = held.replace(choice, DIVIDER * 2)
-    return named or _indices(_letters(_BARE_LETTER.finditer(text), text, ruled_out=ruled_out), names)
+    named += [index for _, index in sorted(places)]
+    return list(dict.fromkeys(named or _indices(in_prose(text, ruled_out=ruled_out), names)))
 
 
-def _letters(matches: Iterator[re.Match[str]], text: str, *, ruled_out: bool) -> set[str]:
-    letters: set[str] = set()
-    passed = 0
-    for match in matches:
-        letter = match[match.lastindex or 0]
-        if letter in letters:
-            continue
-        before, behind = text[max(0, match.start() - REACH) : match.start()], text[match.end() : match.end() + REACH]
-        if ruled_out or not rejected(before, behind):
-            letters.add(letter)
-            continue
-        passed += 1
-        if passed == MAX_MENTIONS:
-            break
-    return letters
+def _labelled_text(text: str, letter: str, texts: Sequence[str], names: _Names) -> list[int]:
+    """The choice that a text begins with, by letter and text, if it says more about it than other choices."""
+    index = names.letters.get(letter)
+    begun = _LABEL_AT_START.match(text)
+    if index is None or index >= len(texts) or begun is None or begun[1] != letter:
+        return []
+    rest = tokens_of(text[begun.end() :].casefold())
+    if not rest.startswith(texts[index]) or _JOINED.match(rest, len(texts[index]) - 1):
+        return []
+    return [index] if not in_prose(text[begun.end() :], ruled_out=False) else []
 
 
-def _stands(choice: str, held: str) -> bool:
-    """Whether the tokens of a choice occur somewhere without being ruled out."""
+def _named_by(choice: str, held: str, texts: Sequence[str], names: _Names, *, ruled_out: bool) -> Set[int]:
+    """What the tokens of a choice name where they occur: the choice, or that of the label before them."""
+    labels = {name.casefold(): index for name, index in (*names.letters.items(), *names.labels.items())}
+    found: set[int] = set()
     end = 1
     for _ in range(MAX_MENTIONS):
         place = held.find(choice, end - 1)
         if place < 0:
-            return False
+            break
         end = place + len(choice)
-        before, behind = held[max(0, place - REACH) : place], held[end : end + REACH]
-        if not rejected(before.replace(DIVIDER, " "), behind.replace(DIVIDER, " ")):
-            return True
-    return False
+        label = _LABEL_BEFORE.search(held, max(0, place + 1 - _REACH_OF_LABEL), place + 1)
+        labelled = labels.get(label[1]) if label and _begins(held, label.start(1)) else None
+        start = place if label is None or labelled is None else label.start()
+        before = held[max(0, start - REACH_OF_CLAUSE) : start].replace(DIVIDER, " ") + " "
+        behind = " " + held[end : end + REACH_OF_CLAUSE].replace(DIVIDER, " ")
+        if not ruled_out and is_ruled_out(before + behind, len(before), len(before)):
+            continue
+        if labelled is None:
+            return found | {index for index, other in enumerate(texts) if other == choice}
+        found.add(labelled)
+    return found
 
 
-def _indices(letters: Iterable[str], names: _Names) -> set[int]:
-    return {names.letters[letter] for letter in letters if letter in names.letters}
+def _begins(held: str, start: int) -> bool:
+    """Whether a label in tokens begins something: before it is nothing, a sign, or a word such as "option"."""
+    return start <= 1 or _BEFORE_LABEL.search(held, max(0, start - _REACH_OF_LABEL), start) is not None
+
+
+def _indices(letters: Iterable[str], names: _Names) -> list[int]:
+    return [names.letters[letter] for letter in letters if letter in names.letters]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from crucible_bridge.errors import InvalidField, clipped
+from crucible_bridge.errors import BridgeError, InvalidField, clipped
 from crucible_bridge.reasons import Reason
 from crucible_worker.grading import custom
 from crucible_worker.grading.base import Grader, GraderType
@@ -41,6 +41,7 @@ __all__ = [
     "found",
     "handed",
     "names",
+    "version_of",
 ]
 
 
@@ -77,7 +78,9 @@ def handed(make: Callable[..., Any], parts: object) -> dict[str, Any]:
 class OwnGrader:
     """A built-in grader: its options are the fields of a class."""
 
-    def __init__(self, name: str, declared: type[Any], make: Callable[..., Grader] | None = None) -> None:
+    def __init__(
+        self, name: str, declared: type[Any], make: Callable[..., Grader] | None = None, *, version: int = 1
+    ) -> None:
         """Make one; the class is not read before it is needed.
 
         Args:
@@ -85,8 +88,9 @@ class OwnGrader:
             declared: class whose fields are the options; the first line of its docstring is the description.
             make: makes a grader from options that passed the schema; the class itself if None. Its keyword-only
             parameters name parts of `GradingParts`.
+            version: as `GraderType` has it.
         """
-        self.name, self.declared = name, declared
+        self.name, self.declared, self.version = name, declared, version
         self.make: Callable[..., Grader] = self._made if make is None else make
 
     @functools.cached_property
@@ -124,22 +128,23 @@ GRADERS: Mapping[str, OwnGrader] = MappingProxyType(
     {
         grader.name: grader
         for grader in (
-            OwnGrader("exact_match", ExactMatch, exact_match_of),
-            OwnGrader("contains", Contains),
-            OwnGrader("numeric", Numeric),
-            OwnGrader("multiple_choice", ChoiceGrader, choice_grader_of),
-            OwnGrader("math", MathOptions, math_grader_of),
+            OwnGrader("exact_match", ExactMatch, exact_match_of, version=2),
+            OwnGrader("contains", Contains, version=2),
+            OwnGrader("numeric", Numeric, version=2),
+            OwnGrader("multiple_choice", ChoiceGrader, choice_grader_of, version=2),
+            OwnGrader("math", MathOptions, math_grader_of, version=2),
             OwnGrader("regex", Regex),
-            OwnGrader("f1", F1),
+            OwnGrader("f1", F1, version=2),
             OwnGrader("bleu", Bleu),
             OwnGrader("rouge", Rouge),
-            OwnGrader("format", FormatOptions, format_of),
-            OwnGrader("code", CodeOptions, _code),
+            OwnGrader("format", FormatOptions, format_of, version=2),
+            OwnGrader("code", CodeOptions, _code, version=2),
             OwnGrader("rubric", RubricOptions, _rubric),
         )
     }
 )
-"""The built-in graders, by name."""
+"""The built-in graders, by name. Raise the version of one with each change that gives another verdict for the same
+response, also of what graders share: the extraction of answers, the reading of numbers and texts."""
 
 
 def names(parts: GradingParts = NO_GRADING_PARTS) -> Sequence[str]:
@@ -163,6 +168,21 @@ def _of_caller(name: str) -> GraderType | None:
         return None
     description = "Asks the caller of EvaluateWithOrchestratorModel."
     return GraderType(name=name, description=description, make=lambda options: CallerGrader(name=own))
+
+
+def version_of(name: str, parts: GradingParts | None = None) -> int | None:
+    """The version of the grader of a name; None of one of the caller, and of one that cannot be used.
+
+    Without parts, only built-in graders are known, and nothing is loaded.
+    """
+    if name in GRADERS:
+        return GRADERS[name].version
+    if parts is None or name_at_caller(name) is not None:
+        return None
+    try:
+        return found(name, parts, "grader").version
+    except BridgeError:
+        return None
 
 
 def create(

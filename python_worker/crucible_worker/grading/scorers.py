@@ -112,7 +112,7 @@ class ItemScorer:
             method=self._name,
             reason=grade.reason,
             duration_ns=time.perf_counter_ns() - began,
-            problem=grade.problem if grade.verdict is Verdict.ERROR else None,
+            problem=grade.problem,
         )
 
     def _failed(self, item: GradeItem, error: Exception, began: int) -> Grade:

@@ -16,7 +16,7 @@ import time
 from collections.abc import Sequence
 
 from crucible_bridge.types import EvaluationState
-from crucible_worker.history.rules import RULES_VERSION
+from crucible_worker.history.rules import RULES_VERSION, other_rules
 from crucible_worker.journal import Transaction
 from crucible_worker.journal.queries import EvaluationRow, Reads, SnapshotReads, find_by_number
 from crucible_worker.util.tasks import Backoff
@@ -94,17 +94,19 @@ def waiting_text(source: Reads, known: bool) -> str:
         source: a journal, of an earlier release as well.
         known: whether it has the tables of this release.
     """
-    others = f"""AND number NOT IN (
-        SELECT resumptions.number FROM resumptions
+    resumed = f"""SELECT resumptions.number FROM resumptions
         JOIN evaluation_rules ON evaluation_rules.number = resumptions.number
         JOIN evaluations AS own ON own.number = resumptions.number
         LEFT JOIN evaluation_waits ON evaluation_waits.number = resumptions.number
         WHERE held = 0 AND failures < {MAX_FAILURES} AND rules = {RULES_VERSION}
         AND COALESCE(outages, 0) < {MAX_OUTAGES}
-        AND evaluation_rules.attempt = own.attempt)"""
-    sql = f"""SELECT evaluation_id FROM evaluations WHERE state = '{EvaluationState.INTERRUPTED}'
-        {others if known else ""} ORDER BY number"""
-    found = [evaluation_id for (evaluation_id,) in source.execute(sql).fetchall()]
+        AND evaluation_rules.attempt = own.attempt AND own.state = '{EvaluationState.INTERRUPTED}'
+        AND own.number NOT IN (SELECT number FROM removals)"""
+    numbers = [number for (number,) in source.execute(resumed).fetchall()] if known else []
+    resume = {number for number in numbers if not other_rules(find_by_number(source, number))}
+    sql = f"SELECT number, evaluation_id FROM evaluations WHERE state = '{EvaluationState.INTERRUPTED}' ORDER BY number"
+    rows = source.execute(sql).fetchall()
+    found = [evaluation_id for number, evaluation_id in rows if number not in resume]
     if not found:
         return ""
     more = f" and {len(found) - _SHOWN:,} more" if len(found) > _SHOWN else ""
@@ -137,4 +139,5 @@ def resumable(source: SnapshotReads) -> Sequence[tuple[EvaluationRow, bool]]:
                ORDER BY interrupted_ns, evaluations.number""",
             (EvaluationState.INTERRUPTED, MAX_FAILURES, RULES_VERSION, *early, MAX_OUTAGES, *early),
         ).fetchall()
-        return [(find_by_number(source, number), outages > 0) for number, outages in found]
+        rows = [(find_by_number(source, number), outages > 0) for number, outages in found]
+        return [(row, after_outage) for row, after_outage in rows if not other_rules(row)]

@@ -1,67 +1,97 @@
-"""The version of the rules by which evaluations measure, and what evaluations of two versions may do with each other.
+"""The versions of the rules by which evaluations measure, and what evaluations of two versions may do with each other.
 
     version 1: "...France?" and "Paris" are joined to "...France?Paris"
     version 2: they are joined to "...France? Paris"
 
 Raise `RULES_VERSION` with each change that gives another number for the same request: how prompts and targets are
-joined, what of an answer is graded (reasoning, stop strings), the tokens before a prompt, how values of files are read,
-graders. `docs/upgrading.md` has a row for each version.
+joined, what of an answer is graded (reasoning, stop strings), the tokens before a prompt, how values of files are read.
+`docs/upgrading.md` has a row for each version. Graders have versions of their own, see `GraderType.version`: an
+evaluation records those of its graders, and resumes only with them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Protocol, TypeVar
+from collections.abc import Mapping
+
+import msgspec
 
 from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.reasons import Reason
+from crucible_bridge.types import EvaluateRequest
+from crucible_worker.evaluators.registry import graders_of
+from crucible_worker.grading.registry import GradingParts
 from crucible_worker.journal import Transaction
 from crucible_worker.journal.queries import EvaluationRow
-from crucible_worker.reports.facts import rules_in_words
+from crucible_worker.journal.records import request_from_record
+from crucible_worker.reports.versions import other_grader, rules_in_words, version_in_words
 
-__all__ = ["RULES_VERSION", "of_latest_rules", "other_rules", "record_rules", "refuse_other_rules"]
+__all__ = ["RULES_VERSION", "Graders", "graders_named", "other_rules", "record_rules", "refuse_other_rules"]
 
 RULES_VERSION = 2
 """Of this release."""
 
-
-class _Measured(Protocol):
-    @property
-    def rules_version(self) -> int: ...
+Graders = Mapping[str, Mapping[str, int]]
+"""Versions of graders by name, by evaluator."""
 
 
-_T = TypeVar("_T", bound=_Measured)
+def graders_named(request: EvaluateRequest, grading: GradingParts | None = None) -> Graders:
+    """The present versions of the graders of a request's evaluators; see `evaluators.registry.graders_of`."""
+    found = {spec.label: graders_of(spec, grading) for spec in request.evaluators}
+    return {label: versions for label, versions in found.items() if versions}
 
 
-def record_rules(transaction: Transaction, number: int, attempt: int) -> None:
+def record_rules(transaction: Transaction, number: int, attempt: int, graders: Graders) -> None:
     """Record that an attempt measures by the rules of this release, in the transaction that begins it."""
     transaction.execute("INSERT OR REPLACE INTO evaluation_rules VALUES (?, ?, ?)", (number, RULES_VERSION, attempt))
+    record = msgspec.json.encode(graders).decode()
+    transaction.execute("INSERT OR REPLACE INTO evaluation_graders VALUES (?, ?, ?, 0)", (number, record, attempt))
 
 
-def other_rules(row: EvaluationRow) -> bool:
-    """Whether other rules have begun an evaluation; without a result of a sample, nothing has begun."""
-    return row.rules != RULES_VERSION and row.done > 0
+def other_rules(row: EvaluationRow, graders: Graders | None = None) -> bool:
+    """Whether other rules have begun an evaluation; without a result of a sample, nothing has begun.
+
+    Args:
+        row: of the evaluation.
+        graders: present versions of its graders; those of built-in ones if None.
+    """
+    return row.done > 0 and (row.rules != RULES_VERSION or _other_grader(row, graders) is not None)
 
 
-def refuse_other_rules(row: EvaluationRow) -> None:
+def _other_grader(
+    row: EvaluationRow, graders: Graders | None
+) -> tuple[str, Mapping[str, int], Mapping[str, int]] | None:
+    """A grader of which another version has judged: its name, the versions that are recorded, and those of now."""
+    now = graders_named(request_from_record(row.request)) if graders is None else graders
+    for label, versions in now.items():
+        recorded = row.graders[label].versions if label in row.graders else {}
+        if (name := other_grader(recorded, versions)) is not None:
+            return name, recorded, versions
+    return None
+
+
+def refuse_other_rules(row: EvaluationRow, graders: Graders | None = None) -> None:
     """Refuse to resume what other rules have begun, see `other_rules`.
 
     Raises:
-        FailedPrecondition: it was begun by other rules (RULES_CHANGED).
+        FailedPrecondition: it was begun by other rules, or other versions of graders (RULES_CHANGED).
     """
-    if not other_rules(row):
+    if not other_rules(row, graders):
         return
+    begun, present = f"rules {rules_in_words(row.rules)}", rules_in_words(RULES_VERSION)
+    metadata = {"rules_version": str(row.rules), "present_rules_version": str(RULES_VERSION)}
+    changed = _other_grader(row, graders)
+    if row.rules == RULES_VERSION and changed is not None:
+        name, recorded, versions = changed
+        begun, present = f"the grader {version_in_words(name, recorded)}", f"version {versions[name]}"
+        metadata = {
+            "grader": name,
+            "grader_version": str(recorded.get(name, "")),
+            "present_grader_version": str(versions[name]),
+        }
     raise FailedPrecondition(
-        f"{row.evaluation_id!r} was begun by rules {rules_in_words(row.rules)}, this release has "
-        f"{rules_in_words(RULES_VERSION)}: start it under another id, or finish it with the release that began it",
+        f"{row.evaluation_id!r} was begun by {begun}, this release has {present}: start it under another id, or "
+        "finish it with the release that began it",
         reason=Reason.RULES_CHANGED,
         field="evaluation_id",
-        metadata={"rules_version": str(row.rules), "present_rules_version": str(RULES_VERSION)},
+        metadata=metadata,
     )
-
-
-def of_latest_rules(measured: Iterable[_T]) -> Sequence[_T]:
-    """Those of the latest version among them, in their order."""
-    found = list(measured)
-    latest = max((one.rules_version for one in found), default=0)
-    return [one for one in found if one.rules_version == latest]

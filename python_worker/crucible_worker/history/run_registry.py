@@ -19,6 +19,7 @@ from crucible_bridge.types import (
     EvaluatorResult,
     EvaluatorSpec,
     Goal,
+    GraderVersions,
     HubModel,
     ListRunsRequest,
     ListRunsResponse,
@@ -34,10 +35,20 @@ from crucible_bridge.types import (
 )
 from crucible_worker.journal import Journal, Transaction
 from crucible_worker.journal.packing import pack, pack_text, unpack, unpack_text
-from crucible_worker.journal.queries import Reads, SnapshotReads, evaluation_of, find_by_number, list_rows, rules_of
+from crucible_worker.journal.queries import (
+    Reads,
+    SnapshotReads,
+    evaluation_of,
+    find_by_number,
+    graders_of,
+    list_rows,
+    read_graders,
+    rules_of,
+)
 from crucible_worker.reports.facts import format_dataset
 from crucible_worker.reports.metric_keys import keys_of_result
 from crucible_worker.reports.ranking import Written, enough_scored, scored_by_key, superseded
+from crucible_worker.reports.versions import grader_versions, key_of, order_of, versions_by_metric
 from crucible_worker.util.model_refs import as_managed, format_original_model, original_model
 
 __all__ = [
@@ -70,6 +81,8 @@ class CheckpointMeasurement:
     """Whether the evaluation and its samples can still be read."""
     rules_version: int
     """Version of the rules by which it measured."""
+    graders: Mapping[str, GraderVersions]
+    """Versions of the graders by which it judged, by evaluator."""
     step: int | None
     """The training step."""
     state: EvaluationState
@@ -104,6 +117,11 @@ class CheckpointMeasurement:
     def metrics(self) -> Mapping[str, float]:
         """Every metric with a value."""
         return {key: value for result in self.results for key, value in result.metrics.values.items()}
+
+    @property
+    def grader_versions(self) -> Mapping[str, Mapping[str, int]]:
+        """Versions of the graders behind each of them, without those behind which there is none."""
+        return versions_by_metric(self)
 
     @property
     def scored(self) -> Mapping[str, ScoredCount]:
@@ -142,14 +160,14 @@ def measured_of_run(source: Reads, run_id: str) -> list[CheckpointMeasurement]:
     """Every evaluation of a run in the order in which they were accepted, those of which only the row is left too."""
     rows, _ = list_rows(source, run_id=run_id, without_result_row=True)
     found = [_measured(evaluation_of(row), row.number) for row in rows]
-    sql = f"""SELECT number, record, {rules_of("kept")},
+    sql = f"""SELECT number, record, {rules_of("kept")}, {graders_of("kept")},
              (SELECT record FROM checkpoint_counts AS counts WHERE counts.number = kept.number), EXISTS (
                  SELECT 1 FROM evaluations AS whole WHERE whole.number = kept.number
                  AND whole.number NOT IN (SELECT number FROM removals))
              FROM checkpoint_results AS kept WHERE run_id = ?"""
-    for number, record, rules, counts, retained in source.execute(sql, (run_id,)):
+    for number, record, rules, graders, counts, retained in source.execute(sql, (run_id,)):
         known = () if counts is None else unpack(counts)
-        found.append(_from_map(number, bool(retained), rules, unpack_text(record), known))
+        found.append(_from_map(number, bool(retained), rules, read_graders(graders), unpack_text(record), known))
     return sorted(found, key=lambda one: one.number)
 
 
@@ -160,6 +178,7 @@ def _measured(evaluation: Evaluation, number: int) -> CheckpointMeasurement:
         evaluation_id=evaluation.evaluation_id,
         retained=True,
         rules_version=evaluation.rules_version,
+        graders=evaluation.graders,
         step=request.step,
         state=evaluation.state,
         model=request.model,
@@ -186,7 +205,7 @@ def _to_map(measured: CheckpointMeasurement) -> dict[str, object]:
     plain = {
         field.name: getattr(measured, field.name)
         for field in dataclasses.fields(measured)
-        if field.name not in ("number", "retained", "rules_version", "problem", "results")
+        if field.name not in ("number", "retained", "rules_version", "graders", "problem", "results")
     }
     return {
         **plain,
@@ -203,7 +222,12 @@ def _to_map(measured: CheckpointMeasurement) -> dict[str, object]:
 
 
 def _from_map(
-    number: int, retained: bool, rules: int, data: dict, counts: Sequence[Sequence[int]]
+    number: int,
+    retained: bool,
+    rules: int,
+    graders: Mapping[str, GraderVersions],
+    data: dict,
+    counts: Sequence[Sequence[int]],
 ) -> CheckpointMeasurement:
     problem = data["problem"]
     return CheckpointMeasurement(
@@ -212,6 +236,7 @@ def _from_map(
             "number": number,
             "retained": retained,
             "rules_version": rules,
+            "graders": graders,
             "state": EvaluationState(data["state"]),
             "model": parse_model(data["model"]),
             "results": tuple(
@@ -239,7 +264,7 @@ _TOKEN = "is not one that this call gave"
 
 _Key = tuple[bool, int, str]
 """Place of a checkpoint in its run: those without a step first, then by step; at one step by model."""
-_Series = tuple[str, str, str, int]
+_Series = tuple[str, str, str, int, tuple[tuple[str, int], ...]]
 """A metric of an evaluator (key and label) on a data set (fingerprint), by the rules of a version."""
 
 
@@ -350,9 +375,11 @@ def _run(run_id: str, measured: Sequence[CheckpointMeasurement], known: _Known) 
                 dataset_fingerprint=fingerprint,
                 rules_version=rules,
                 scored=one.scored.get(key),
+                grader_versions=one.grader_versions.get(key, {}),
             )
-            for (key, _, fingerprint, rules), (one, goal, _) in sorted(
-                _best(measured, known).items(), key=lambda item: (not item[1][2], -item[0][3])
+            for (key, _, fingerprint, rules, _), (one, goal, _) in sorted(
+                _best(measured, known).items(),
+                key=lambda item: (not item[1][2], -item[0][3], -order_of(dict(item[0][4]))),
             )
         ),
     )
@@ -382,7 +409,8 @@ def _best(
             for key, goal in keys.goals.items():
                 if key not in result.metrics.values:
                     continue
-                place = (key, keys.label, one.dataset_fingerprint, one.rules_version)
+                versions = key_of(grader_versions(one, result.evaluator.label))
+                place = (key, keys.label, one.dataset_fingerprint, one.rules_version, versions)
                 series.setdefault(place, []).append((one, goal, key in keys.headline))
     found: dict[_Series, tuple[CheckpointMeasurement, Goal, bool]] = {}
     for place, points in series.items():
@@ -431,6 +459,7 @@ def _checkpoint(
                 rules_version=one.rules_version,
                 superseded=one.evaluation_id in gone,
                 scored=one.scored,
+                graders={key: GraderVersions(versions=versions) for key, versions in one.grader_versions.items()},
             )
             for one in found
         ),

@@ -9,10 +9,12 @@ from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Protocol
 
+import msgspec
+
 from crucible_bridge.errors import InvalidField, NotFound
 from crucible_bridge.events import NEW_KINDS
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import Evaluation, EvaluationState, Metrics, SampleResult, Usage, Verdict
+from crucible_bridge.types import Evaluation, EvaluationState, GraderVersions, Metrics, SampleResult, Usage, Verdict
 from crucible_worker.journal.contents import Frame, frame_from_record, metadata_of, with_reply
 from crucible_worker.journal.records import (
     Ended,
@@ -44,10 +46,12 @@ __all__ = [
     "find",
     "find_by_number",
     "find_rendering",
+    "graders_of",
     "head",
     "list_rows",
     "metadata_by_sample",
     "read_events",
+    "read_graders",
     "read_samples",
     "results_of",
     "rules_of",
@@ -168,6 +172,8 @@ class EvaluationRow:
     """How many samples may be at work at once; None if its request says it."""
     rules: int = 1
     """The version of the rules by which it measures; 0 if several did."""
+    graders: Mapping[str, GraderVersions] = dataclasses.field(default_factory=dict)
+    """The versions of the graders by which it judges, by evaluator."""
     waiting_for: str = ""
     """Models that do not answer, and since when; empty if there is none."""
     not_before_ns: int = 0
@@ -191,6 +197,26 @@ def rules_of(table: str) -> str:
     return f"COALESCE((SELECT rules FROM evaluation_rules WHERE evaluation_rules.number = {table}.number), 1)"
 
 
+def graders_of(table: str) -> str:
+    """SQL for the versions of the graders of that evaluation, as text for `read_graders`."""
+    return (
+        "(SELECT CASE WHEN mixed = 1 THEN '~' || graders ELSE graders END FROM evaluation_graders "
+        f"WHERE evaluation_graders.number = {table}.number)"
+    )
+
+
+def read_graders(text: str | None) -> Mapping[str, GraderVersions]:
+    """Versions of graders by evaluator; of several releases each is 0, and there are none of an older release."""
+    if text is None:
+        return {}
+    found = msgspec.json.decode(text.removeprefix("~"), type=dict[str, dict[str, int]])
+    mixed = text.startswith("~")
+    return {
+        label: GraderVersions(versions=dict.fromkeys(versions, 0) if mixed else versions)
+        for label, versions in found.items()
+    }
+
+
 _CONTROLS = "FROM evaluation_controls AS control WHERE control.number = evaluations.number"
 _WAITS = "FROM evaluation_waits AS wait WHERE wait.number = evaluations.number"
 _ELSEWHERE = {
@@ -200,12 +226,14 @@ _ELSEWHERE = {
     "paused": f"COALESCE((SELECT paused {_CONTROLS}), 0)",
     "concurrency": f"(SELECT concurrency {_CONTROLS})",
     "rules": rules_of("evaluations"),
+    "graders": graders_of("evaluations"),
     "waiting_for": f"COALESCE((SELECT waiting_for {_WAITS}), '')",
     "not_before_ns": f"COALESCE((SELECT not_before_ns {_WAITS}), 0)",
 }
 MAX_ID_CHARS = 1_000
 """No id is longer: a longer one is not looked up."""
 _COLUMNS = ", ".join(_ELSEWHERE.get(field.name, field.name) for field in dataclasses.fields(EvaluationRow))
+_GRADERS = [field.name for field in dataclasses.fields(EvaluationRow)].index("graders")
 # An evaluation that is being removed has an id that no caller can name, so that queries by id need no condition.
 _THERE = "number NOT IN (SELECT number FROM removals)"
 
@@ -343,6 +371,7 @@ def evaluation_of(row: EvaluationRow) -> Evaluation:
         waiting_for="" if row.state.terminal else row.waiting_for,
         concurrency=row.concurrency,
         rules_version=row.rules,
+        graders=row.graders,
     )
 
 
@@ -595,7 +624,8 @@ def runs_before(source: Reads, number: int) -> Mapping[int, array[int]]:
 
 def _row(values: Sequence[Any]) -> EvaluationRow:
     row = EvaluationRow(*values)
-    return dataclasses.replace(row, state=EvaluationState(row.state), paused=bool(row.paused))
+    graders = read_graders(values[_GRADERS])
+    return dataclasses.replace(row, state=EvaluationState(row.state), paused=bool(row.paused), graders=graders)
 
 
 def _where(conditions: Sequence[tuple[str, Sequence[object]]]) -> tuple[str, list[object]]:

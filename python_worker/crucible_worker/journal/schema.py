@@ -255,6 +255,29 @@ WHEN NOT EXISTS (SELECT 1 FROM checkpoint_results WHERE number = OLD.number)
 BEGIN
     DELETE FROM evaluation_rules WHERE number = OLD.number;
 END;
+-- The graders by which evaluations judge: no row if the releases before this table began it, by the first versions.
+-- Releases that do not know the table do not name their attempt in it.
+--   number: of the evaluation
+--   graders: JSON, the versions of graders by name, by evaluator
+--   attempt: the last attempt that judged by these
+--   mixed: 1 if attempts of several releases ran samples of it
+CREATE TABLE IF NOT EXISTS evaluation_graders (
+    number INTEGER PRIMARY KEY,
+    graders TEXT NOT NULL,
+    attempt INTEGER NOT NULL,
+    mixed INTEGER NOT NULL
+);
+CREATE TRIGGER IF NOT EXISTS evaluation_graders_mixed AFTER UPDATE OF attempt ON evaluations
+WHEN NEW.attempt <> OLD.attempt
+BEGIN
+    UPDATE evaluation_graders SET mixed = 1 WHERE number = NEW.number AND attempt <> NEW.attempt;
+END;
+-- They are retained as long as what the evaluation measured.
+CREATE TRIGGER IF NOT EXISTS evaluation_graders_go AFTER DELETE ON evaluations
+WHEN NOT EXISTS (SELECT 1 FROM checkpoint_results WHERE number = OLD.number)
+BEGIN
+    DELETE FROM evaluation_graders WHERE number = OLD.number;
+END;
 -- How often evaluations got an owner: an owner writes nothing any more once there was another one after it.
 CREATE TABLE IF NOT EXISTS owner_generations (number INTEGER PRIMARY KEY, generation INTEGER NOT NULL);
 CREATE TRIGGER IF NOT EXISTS owner_generations_go AFTER DELETE ON evaluations
@@ -385,6 +408,11 @@ CREATE TRIGGER IF NOT EXISTS evaluation_rules_go_last AFTER DELETE ON checkpoint
 WHEN NOT EXISTS (SELECT 1 FROM evaluations WHERE number = OLD.number)
 BEGIN
     DELETE FROM evaluation_rules WHERE number = OLD.number;
+END;
+CREATE TRIGGER IF NOT EXISTS evaluation_graders_go_last AFTER DELETE ON checkpoint_results
+WHEN NOT EXISTS (SELECT 1 FROM evaluations WHERE number = OLD.number)
+BEGIN
+    DELETE FROM evaluation_graders WHERE number = OLD.number;
 END;
 -- Of how many results the metrics in `checkpoint_results` are made: no row if an earlier release has written that.
 --   number: of the evaluation

@@ -65,6 +65,7 @@ from crucible_worker.journal.unavailable import LogOnce
 from crucible_worker.planning.best_file import Followed, write_best
 from crucible_worker.reports.metric_keys import keys_of
 from crucible_worker.reports.ranking import enough_scored, scored_by_key
+from crucible_worker.reports.versions import order_of, versions_by_metric
 from crucible_worker.util.error_reporter import logged
 from crucible_worker.util.model_refs import format_original_model
 
@@ -415,13 +416,13 @@ class _Comparing:
         """What the value of a step is made of; None if that is not known."""
         return _scored(self._connection, self.plan, step)
 
-    def _rules(self, step: PatientStep) -> int:
-        """The version of the rules by which a step was measured; 0 if it is no longer known."""
+    def _rules(self, step: PatientStep) -> tuple[int, int]:
+        """The versions of the rules and of graders by which a step was measured; 0 if they are no longer known."""
         row = find(self._connection, step.evaluation_id)
-        if row is not None:
-            return row.rules
-        measured = _measured(self._connection, self.plan, step)
-        return 0 if measured is None else measured.rules_version
+        found = _measured(self._connection, self.plan, step) if row is None else evaluation_of(row)
+        if found is None:
+            return 0, 0
+        return found.rules_version, order_of(versions_by_metric(found).get(self.plan.patience.metric, {}))
 
     @property
     def _sign(self) -> int:

@@ -91,6 +91,8 @@ def _evaluation(evaluation: Evaluation) -> dict[str, Any]:
         "dataset": format_dataset(request.dataset),
         "dataset_fingerprint": evaluation.dataset_fingerprint,
         "prompt": None if request.dataset.prompt is None else dataclasses.asdict(request.dataset.prompt),
+        "rules_version": evaluation.rules_version,
+        "graders": {label: dict(found.versions) for label, found in evaluation.graders.items()},
         "rendering": [dataclasses.asdict(one) for one in evaluation.rendering],
         "sampling": _sampling(request.sampling),
         "limits": _limits(request.limits),

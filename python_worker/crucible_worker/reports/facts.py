@@ -30,6 +30,7 @@ from crucible_bridge.types import (
     parse_model,
 )
 from crucible_worker.reports.metric_keys import STRICT
+from crucible_worker.reports.versions import graders_in_words, rules_in_words
 from crucible_worker.util.model_refs import format_original_model
 
 __all__ = [
@@ -46,7 +47,6 @@ __all__ = [
     "nothing_scored",
     "nothing_scored_of",
     "problem_text",
-    "rules_in_words",
     "shown_failures",
     "state_text",
     "usage_as_data",
@@ -75,6 +75,7 @@ def facts_of(evaluation: Evaluation) -> Mapping[str, str]:
         "results": f"{evaluation.done:,} of {evaluation.total:,}" if evaluation.dataset_fingerprint else "",
         "attempts": str(evaluation.attempt),
         "rules": rules_in_words(evaluation.rules_version),
+        **{f"grader of {label}": words for label, words in graders_in_words(evaluation.graders).items()},
         "concurrency": "" if evaluation.concurrency is None else f"{evaluation.concurrency:,}",
         "time at work": f"{evaluation.duration_ns / 1e9:.3f} s",
         "engine": _format_engine(evaluation.engine),
@@ -85,11 +86,6 @@ def facts_of(evaluation: Evaluation) -> Mapping[str, str]:
         **{f"label {key}": value for key, value in sorted(request.labels.items())},
     }
     return {key: value for key, value in facts.items() if value}
-
-
-def rules_in_words(version: int) -> str:
-    """A version of the rules of measurement in words."""
-    return f"version {version}" if version else "of several versions"
 
 
 def state_text(evaluation: Evaluation) -> str:

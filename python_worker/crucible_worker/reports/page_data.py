@@ -35,7 +35,6 @@ from crucible_worker.reports.facts import (
     nothing_scored,
     nothing_scored_of,
     problem_text,
-    rules_in_words,
     usage_as_data,
 )
 from crucible_worker.reports.metric_keys import (
@@ -48,6 +47,14 @@ from crucible_worker.reports.metric_keys import (
 )
 from crucible_worker.reports.plain_json import plain
 from crucible_worker.reports.ranking import Written, enough_scored, scored_by_key, scored_in_words, superseded
+from crucible_worker.reports.versions import (
+    by_in_words,
+    grader_versions,
+    key_of,
+    other_grader,
+    rules_in_words,
+    version_in_words,
+)
 from crucible_worker.util.model_refs import format_original_model
 
 __all__ = [
@@ -227,7 +234,9 @@ def run_as_data(
     ordered = _by_step(evaluations)
     gone = _superseded(ordered)
     ties = list(comparisons)
-    several = len({evaluation.rules_version for evaluation in ordered}) > 1
+    found = _all_series(ordered, infos)
+    several = len({series.rules for series in found}) > 1
+    graders = len({(series.evaluator, series.graders) for series in found}) > len({one.evaluator for one in found})
     return plain(
         {
             "run": run_id,
@@ -235,7 +244,7 @@ def run_as_data(
                 {**summary_as_data(evaluation, infos), "superseded": evaluation.evaluation_id in gone}
                 for evaluation in ordered
             ],
-            "series": [series.as_data(ties, name_rules=several) for series in _all_series(ordered, infos)],
+            "series": [series.as_data(ties, name_rules=several, name_graders=graders) for series in found],
             "running": [evaluation.evaluation_id for evaluation in ordered if _at_work(evaluation)],
         }
     )
@@ -271,10 +280,12 @@ def _by_step(evaluations: Iterable[Evaluation]) -> Sequence[Evaluation]:
 
 
 class _Series:
-    """A metric of an evaluator over evaluations of one data set, by the rules of one version."""
+    """A metric of an evaluator over evaluations of one data set, by rules and graders of one version."""
 
-    def __init__(self, key: str, evaluator: str, dataset: str, rules: int) -> None:
-        self.key, self.evaluator, self.dataset, self.rules = key, evaluator, dataset, rules
+    def __init__(
+        self, key: str, evaluator: str, dataset: str, rules: int, graders: tuple[tuple[str, int], ...]
+    ) -> None:
+        self.key, self.evaluator, self.dataset, self.rules, self.graders = key, evaluator, dataset, rules, graders
         self.goal: Goal | None = None
         self.headline = False
         self._points: list[tuple[Evaluation, tuple[float, float] | None]] = []
@@ -305,7 +316,9 @@ class _Series:
     def _scored(self, evaluation: Evaluation) -> ScoredCount | None:
         return scored_by_key(evaluation.results).get(self.key)
 
-    def as_data(self, comparisons: Iterable[PairedComparison], *, name_rules: bool) -> Mapping[str, Any]:
+    def as_data(
+        self, comparisons: Iterable[PairedComparison], *, name_rules: bool, name_graders: bool
+    ) -> Mapping[str, Any]:
         best = self.best
         with_best = [
             pair
@@ -319,7 +332,9 @@ class _Series:
             "headline": self.headline,
             "evaluator": self.evaluator,
             "dataset": self.dataset,
-            "rules": rules_in_words(self.rules) if name_rules else None,
+            "rules": by_in_words(self.rules, dict(self.graders) if name_graders else {})
+            if name_rules or name_graders
+            else None,
             "goal": self.goal and self.goal.value,
             "points": [
                 {
@@ -338,9 +353,9 @@ class _Series:
         }
 
 
-def _all_series(evaluations: Iterable[Evaluation], infos: Infos) -> Iterable[_Series]:
+def _all_series(evaluations: Iterable[Evaluation], infos: Infos) -> Sequence[_Series]:
     """Every metric, in the order in which they come up: those with a goal first, as they are looked at first."""
-    found: dict[tuple[str, str, str, int], _Series] = {}
+    found: dict[tuple[Any, ...], _Series] = {}
     evaluations = list(evaluations)
     gone = _superseded(evaluations)
     current = [evaluation for evaluation in evaluations if evaluation.evaluation_id not in gone]
@@ -348,7 +363,8 @@ def _all_series(evaluations: Iterable[Evaluation], infos: Infos) -> Iterable[_Se
         for key in keys.values:
             if key not in evaluation.metrics.values:  # of an evaluator that has failed
                 continue
-            place = (key, keys.label, evaluation.dataset_fingerprint, evaluation.rules_version)
+            graders = key_of(grader_versions(evaluation, keys.label))
+            place = (key, keys.label, evaluation.dataset_fingerprint, evaluation.rules_version, graders)
             found.setdefault(place, _Series(*place)).add(evaluation, keys)
     shown = [series for series in found.values() if not series.repeats_another]
     return sorted(shown, key=lambda series: (not series.headline, series.goal is None))
@@ -470,7 +486,7 @@ def dataset_name(run: RunInfo, result: CheckpointResult) -> str:
     """A data set in a few words.
 
     With the beginning of its fingerprint if the run has another one of the same words, and with the version of the
-    rules if the run has several.
+    rules, or of a grader, if the run has several.
     """
     alike = {best.dataset_fingerprint for best in run.best if best.dataset == result.dataset}
     name = result.dataset
@@ -478,6 +494,10 @@ def dataset_name(run: RunInfo, result: CheckpointResult) -> str:
         name += f" ({result.dataset_fingerprint[:FINGERPRINT_SHOWN]})"
     if {best.rules_version for best in run.best} - {result.rules_version}:
         name += f", rules {rules_in_words(result.rules_version)}"
+    for best in run.best:
+        ours = result.graders[best.metric].versions if best.metric in result.graders else {}
+        if best.metric in result.metrics and (grader := other_grader(ours, best.grader_versions)) is not None:
+            return f"{name}, {version_in_words(grader, ours)}"
     return name
 
 

@@ -77,6 +77,17 @@ def test_what_is_not_utf_8_in_what_a_model_said_is_replaced(said: bytes, text: s
         ({"gold": ["1", None], "pred": "1"}, 'has a "gold" that holds null, not text'),
         ({"gold": [], "pred": "1"}, 'has a "gold" that is an empty list'),
         ({"gold": "1", "pred": None}, 'has a "pred" that is null, not text'),
+        ({"gold": "A", "pred": "A", "choices": "red"}, 'has "choices" that is text, not a list of texts'),
+        ({"gold": "A", "pred": "A", "choices": [None]}, 'has "choices" that holds null or NaN, not text'),
+        (
+            {"gold": "A", "pred": "A", "choices": ["red", "blue"], "labels": ["1"]},
+            'has 1 labels in "labels" for 2 choices',
+        ),
+        (
+            {"gold": 2, "pred": "A", "choices": ["red", "blue"]},
+            'has "gold" that is 2, the index of a choice, and there are 2 choices, from 0; if it is a label, name the '
+            "column of the labels with labels=COLUMN",
+        ),
         ({"gold": "1", "response": ["1"]}, 'has a "response" that is a list, not text'),
         ({"gold": "1", "pred": "1", "id": 1.5}, 'has an "id" that is a number, neither text nor a whole number'),
         ({"gold": "1", "pred": "1", "id": True}, 'has an "id" that is a boolean, neither text nor a whole number'),
@@ -96,3 +107,23 @@ def test_a_line_that_is_no_record_says_why(line: Any, problem: str):
     assert bad == PairLine(number=2, problem=problem)
     assert (before.number, after.number) == (1, 3)
     assert before.item == after.item == GradeItem(answer="1", targets=("1",))
+
+
+@rows(
+    ("fields", "targets", "labels"),
+    [
+        ({"gold": "B"}, ("B",), ()),
+        ({"gold": 1}, ("B",), ()),
+        ({"gold": ["A", "blue"]}, ("A", "blue"), ()),
+        ({"gold": "2", "labels": ["1", "2"]}, ("2",), ("1", "2")),
+        ({"gold": 1, "labels": ["x", "y"]}, ("y",), ("x", "y")),
+        ({"gold": "2", "choices": {"text": ["red", "blue"], "label": ["1", "2"]}}, ("2",), ("1", "2")),
+    ],
+)
+def test_choices_are_read_as_those_of_a_sample(fields: Any, targets: Any, labels: Any):
+    """A list of texts, or texts with labels; a gold that is a number is an index."""
+    (line,) = _read({"pred": "B", "choices": ["red", "blue"], **fields})
+
+    assert line.item == GradeItem(answer="B", targets=targets)
+    assert (line.choices.texts, line.choices.labels) == (("red", "blue"), labels)
+    assert _read({"gold": "1", "pred": "1", "choices": []})[0].choices.texts == ()

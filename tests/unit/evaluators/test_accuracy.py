@@ -95,6 +95,19 @@ async def test_an_undecided_answer_says_why() -> None:
     assert (outcome.problem.reason, outcome.problem.message) == ("UNDECIDED", "there is no target")
 
 
+async def test_hedges_count_as_wrong() -> None:
+    """Of four answers of which three name several choices or deny one, a quarter is right; the method says which."""
+    sample = Sample(id="s", input="?", targets=("B",), choices=("red", "blue", "green"))
+    evaluator = _accuracy(grader="multiple_choice")
+    answers = ["B or C", "It is not B.", "blue or green", "B"]
+
+    outcomes = [await evaluator.run(sample, context(Double(sampling=Sampling(answers=[each])))) for each in answers]
+
+    assert [outcome.score for outcome in outcomes] == [0.0, 0.0, 0.0, 1.0]
+    assert [outcome.method for outcome in outcomes] == ["several_choices", "choice_denied", "several_choices", "choice"]
+    assert all(outcome.problem is None for outcome in outcomes)
+
+
 async def test_a_grader_that_fails_leaves_an_error() -> None:
     """A grader's own failure is ERROR, never a wrong answer."""
     evaluator = _judged_by(Grade(verdict=Verdict.ERROR, score=0.0, reason="it broke"))

@@ -30,6 +30,10 @@ CITIES = ("Rome", "Paris", "Oslo", "Bern")
         ("F", "E", CITIES, "EFGH", Verdict.INCORRECT),
         ("2", "2", ("2", "3", "4", "5"), "1234", Verdict.UNDECIDED),
         ("5", "2", ("7", "5", "9", "6"), "1234", Verdict.CORRECT),
+        ("3: Paris", "2", CITIES, "1234", Verdict.INCORRECT),
+        ("2: Paris", "2", CITIES, "1234", Verdict.CORRECT),
+        ("1 and 3", "1,3", CITIES, "1234", Verdict.CORRECT),
+        ("1, 2 and 3", "1,3", CITIES, "1234", Verdict.INCORRECT),
     ],
 )
 async def test_a_label_names_its_choice(

@@ -28,7 +28,8 @@ from crucible_bridge.types import (
 )
 from crucible_worker.grading import format
 from crucible_worker.grading.base import MAX_EXTRACTED_CHARS, MAX_TEXT_BYTES, Grade
-from crucible_worker.grading.choice import MAX_CHOICES, MAX_MENTIONS
+from crucible_worker.grading.choice import MAX_CHOICES
+from crucible_worker.grading.choice_prose import MAX_MENTIONS
 from crucible_worker.grading.json_schema import MAX_STEPS
 from crucible_worker.grading.registry import GRADERS, create
 from crucible_worker.grading.scorers import ItemScorer, decides_at_once, score
@@ -267,8 +268,29 @@ def test_choices_at_their_limit_are_told_apart() -> None:
     assert grade.verdict is Verdict.CORRECT
 
 
+@rows(
+    ("response", "reason"),
+    [
+        ("red or blue", "SEVERAL_CHOICES"),
+        ("A and B are both fine", "SEVERAL_CHOICES"),
+        ("It cannot be blue.", "CHOICE_DENIED"),
+        ("B can be ruled out", "CHOICE_DENIED"),
+        ("I do not know", None),
+        ("A", None),
+    ],
+)
+def test_a_hedge_is_wrong_and_says_which(response: str, reason: str | None) -> None:
+    """Several choices, or only denied ones, are INCORRECT with their own reason, next to plain wrong answers."""
+    options = ScoreOptions(scorer=ChoiceScorer(choices=("red", "blue")))
+
+    (grade,) = score([GradeItem(answer=response, targets=("blue",))], options)
+
+    assert (grade.verdict, grade.score) == (Verdict.INCORRECT, 0.0)
+    assert (grade.problem and grade.problem.reason) == reason
+
+
 @rows("name", ["B", "blue"])
-@rows(("count", "verdict"), [(MAX_MENTIONS - 1, Verdict.CORRECT), (MAX_MENTIONS, Verdict.UNDECIDED)])
+@rows(("count", "verdict"), [(MAX_MENTIONS - 1, Verdict.CORRECT), (MAX_MENTIONS, Verdict.INCORRECT)])
 def test_mentions_that_are_ruled_out_are_bounded(name: str, count: int, verdict: Verdict) -> None:
     """A response that rules a choice out so often is not read to its end."""
     options = ScoreOptions(scorer=ChoiceScorer(choices=("red", "blue")))

@@ -39,7 +39,7 @@ BEFORE: Mapping[str, Any] = json.loads(
 """The schemas that the release before wrote by hand, without descriptions."""
 ADDED_TO_GRADERS = {
     **dict.fromkeys(("f1", "bleu", "rouge"), ("collapse_whitespace", "strip_punctuation")),
-    "multiple_choice": ("choices",),
+    "multiple_choice": ("choices", "ordered"),
 }
 """Options of graders that have come since."""
 ADDED = {

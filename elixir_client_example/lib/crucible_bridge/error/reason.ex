@@ -309,7 +309,7 @@ defmodule CrucibleBridge.Error.Reason do
   no The caller ended the call, the batch or the evaluation.
   no The chat template renders a message differently if other messages follow; measure the last message only.
   no The files of the checkpoint changed since the evaluation began.
-  no The response says only which choice it is not.
+  no The response says only which choice it is not: it is wrong.
   no The client was closed while the call or the stream was open.
   no The Elixir client failed because of a bug.
   no The data set is not what it was when the evaluation started; restore it, or start another evaluation.
@@ -441,13 +441,13 @@ defmodule CrucibleBridge.Error.Reason do
   no The evaluation was interrupted for longer than interrupted_retention.
   no A rollout of the environment failed.
   no A release with other rules of measurement began the evaluation; start another one, under another id.
-  no The two evaluations were measured by different versions of the rules; measure one again, or set across_rules.
+  no The two evaluations were measured by different versions of the rules, or of a grader; measure one again, or set across_rules.
   no The evaluator read fewer results than were recorded: its aggregate stops early.
   yes The sample took longer than sample_timeout.
   no The sandbox ended before the program did, twice.
   no The server answers in the name of another model than the one requested; request the name that it has.
   no A server that the worker starts did not start, or loaded no weights; the message has the end of its log.
-  no The response names several choices; no grade says which of them counts.
+  no The response names several choices, and one was asked for: it is wrong.
   no A text names a special token, and the model's tokenizer cannot read that name as text.
   yes The evaluation made no progress for too long.
   no Another process uses the state directory; end it, or use another --state-dir.

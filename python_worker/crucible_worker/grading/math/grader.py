@@ -9,7 +9,7 @@ import asyncio
 import dataclasses
 import string
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import structlog
@@ -22,7 +22,7 @@ from crucible_worker.grading import base
 from crucible_worker.grading.base import MAX_INLINE_CHARS, MAX_TEXT_BYTES, Cache, blank_target, exceeds
 from crucible_worker.grading.characters import with_plain_digits
 from crucible_worker.grading.children import MEMORY_BYTES, ChildResult
-from crucible_worker.grading.choice import choices_that_are, names_of
+from crucible_worker.grading.choice import CHOICE, choices_that_are, names_of, names_several, options_of
 from crucible_worker.grading.enclosed import has_box, json_answer, last_tagged, may_hold_tag
 from crucible_worker.grading.extract import extract, spoken
 from crucible_worker.grading.math.judging import Judgement, Question, give_up, judge, prove, search
@@ -239,11 +239,26 @@ async def graded_alone(
 ) -> base.Grade:
     """One response, judged by a function that judges batches; if the targets name choices, by the choice that it is."""
     (grade,) = await grade_batch((GradeItem(response=response, targets=tuple(targets)),))
-    asked = ChoiceQuestion.of(targets, choices, labels) if grade.problem is None and grade.extracted else None
-    if asked is not None:
-        grade = asked.grade(grade, await grade_batch(asked.items(grade.extracted)))
+    grade = await chosen(grade_batch, grade, response, targets, choices, labels)
     told = grade if grade.problem is None else dataclasses.replace(grade, reason=grade.problem.message)
     return base.Grade.of(told)
+
+
+async def chosen(
+    grade_batch: Callable[[Sequence[GradeItem]], Awaitable[list[Grade]]],
+    grade: Grade,
+    response: str,
+    targets: Sequence[str],
+    choices: Sequence[str],
+    labels: Sequence[str],
+) -> Grade:
+    """The grade of a response by the choice that its answer is, if the targets name choices; otherwise `grade`."""
+    asked = ChoiceQuestion.of(targets, choices, labels) if grade.problem is None and grade.extracted else None
+    if asked is None:
+        return grade
+    if options := options_of(response, grade.extracted, choices, labels):
+        return asked.of_places(dataclasses.replace(grade, method=CHOICE, reason=""), options)
+    return asked.grade(grade, await grade_batch(asked.items(grade.extracted)))
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -371,8 +386,6 @@ _LOST: Mapping[str, Judgement] = {
 
 # Questions with choices: which choice an answer is, by its letter, its text, or a value that is equal to it.
 
-_BY_CHOICE = "choice"
-
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class ChoiceQuestion:
@@ -399,6 +412,15 @@ class ChoiceQuestion:
         """An answer next to each letter or label of a choice, and then next to the text of each."""
         return [GradeItem(answer=answer, targets=(target,)) for target in (*self.names, *self.choices)]
 
+    def of_places(self, found: Grade, named: Iterable[int]) -> Grade:
+        """The grade of an answer that names these choices, at least one."""
+        places = frozenset(named)
+        if places <= self.expected or not places & self.expected:
+            return _scored(found, right=places <= self.expected)
+        several = names_several(", ".join(string.ascii_uppercase[place] for place in sorted(places)))
+        scored = {name: getattr(several, name) for name in ("verdict", "score", "method", "reason", "problem")}
+        return dataclasses.replace(found, **scored)
+
     def grade(self, found: Grade, grades: Sequence[Grade]) -> Grade:
         """The grade of an answer from the grades of `items`."""
         places, count = tuple(self.names.values()), len(self.names)
@@ -409,10 +431,10 @@ class ChoiceQuestion:
             by_text = by_text & choices_that_are(found.extracted, self.choices) or by_text
         named = by_letter & by_text or by_letter | by_text
         duration = found.duration_ns + sum(grade.duration_ns for grade in grades)
-        found = dataclasses.replace(found, method=_BY_CHOICE, reason="", duration_ns=duration)
+        found = dataclasses.replace(found, method=CHOICE, reason="", duration_ns=duration)
         if named and (named <= self.expected or not named & self.expected):
             return _scored(found, right=named <= self.expected)
-        if named:
+        if named:  # the choices have two readings, not the response
             letters = ", ".join(string.ascii_uppercase[place] for place in sorted(named))
             return _left_open(found, f"the answer is several of the choices: {letters}")
         for grade in grades:

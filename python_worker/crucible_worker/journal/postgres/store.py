@@ -696,7 +696,7 @@ def look(url: str, waiting_text: Callable[[Reads, bool], str]) -> str:
                     reason=Reason.JOURNAL_VERSION,
                 )
             (count,) = connection.execute("SELECT count(*) FROM evaluations").fetchone() or (0,)
-            (table,) = connection.execute("SELECT to_regclass('resumptions')").fetchone() or (None,)
+            (table,) = connection.execute("SELECT to_regclass('evaluation_graders')").fetchone() or (None,)
             waiting = waiting_text(cast("Reads", connection), table is not None)
     except psycopg.Error as error:
         raise FailedPrecondition(str(error).strip(), reason=Reason.JOURNAL_UNUSABLE) from error

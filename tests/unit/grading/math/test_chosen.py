@@ -48,6 +48,9 @@ async def graded(
         ("The answer is C.", "New York", CITIES),
         ("\\boxed{\\text{London}}", "B", CITIES),
         ("\\boxed{5 \\text{ km}}", "A", ("5 km", "5 cm")),
+        ("That makes 12, which is option D.", "D", VALUES),
+        ("Option A was my first guess. The answer is 2.", "B", VALUES),
+        ("The answer is 2, not option A.", "B", VALUES),
         ("\\boxed{7}", "7", VALUES),  # a target that is no choice is compared alone
     ],
 )
@@ -73,6 +76,9 @@ async def test_a_choice_is_named_by_letter_text_or_value(response: str, target: 
         ("\\boxed{x = A + 1}", "A", VALUES),
         ("\\boxed{AB}", "A", VALUES),
         ("\\boxed{8}", "7", VALUES),
+        ("That makes 2, so option D.", "B", VALUES),
+        ("I get \\boxed{2}, which is choice (C)", "B", VALUES),
+        ("That makes 2, so option B or D.", "B", VALUES),
     ],
 )
 async def test_another_choice_is_wrong(response: str, target: str, choices: Sequence[str]):
