@@ -158,7 +158,7 @@ GRADING: dict[str, tuple[Any, str]] = {
     ),
     "a comparison that is none": (
         lambda: score_options_to_v1(ScoreOptions(scorer=TextScorer(kind="exact_match", compare="set"))),  # pyright: ignore
-        "options.exact_match.compare is 'set', known are: text, number, list",
+        "options.exact_match.compare is 'set', known are: text, number, list, json",
     ),
     "text for a test": (
         lambda: code_test_to_v1("assert f()", "tests[0]"),  # pyright: ignore[reportArgumentType]

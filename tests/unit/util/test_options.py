@@ -48,7 +48,7 @@ ADDED = {
     "rl_test_set": ("require_stop_sequence_for_format", "num_groups_to_log"),
 }
 """Options of evaluators that have come since."""
-WIDENED = ("delimiter", "json_schema", "train_on")
+WIDENED = ("compare", "delimiter", "json_schema", "train_on")
 """Options that accept more than they did: everything that they accepted, and null or further values."""
 
 
