@@ -97,6 +97,7 @@ _TURN = re.compile(
     r"|<start_of_turn>\s?user\b|\[INST\]|<\uff5c(?:User|end\u2581of\u2581sentence)\uff5c>"
     r"|<\|(?:im_end|eot_id)\|>(?!\s{0,4}(?:<\|(?:im_start|start_header_id)\|>\s?assistant|\Z))|</s>\s{0,4}(?:<s>|\[INST\])"
 )
+_MAX_LABEL = 40
 _OF_TURNS = ("<|", "<start_of", "[INST]", "</s>", "<\uff5c")
 # A question that a model asks itself after its answer.
 _QUESTION = re.compile(
@@ -323,12 +324,12 @@ def _without_questions(text: str) -> str:
 
     A question with a number counts only if no other one is before it: a response may answer several.
     """
-    begin = 0
+    begin, numbered = 0, _QUESTION.match("\n" + text[:_MAX_LABEL]) is not None
     for question in _QUESTION.finditer(text):
         before = text[begin : question.start()]
-        if not (begin and question["number"]) and (last_marked(_tail(before))[0] or enclosed.has_box(before)):
+        if not (numbered and question["number"]) and (last_marked(_tail(before))[0] or enclosed.has_box(before)):
             return text[: question.start()]
-        begin = question.start()
+        begin, numbered = question.start(), True
     return text
 
 
