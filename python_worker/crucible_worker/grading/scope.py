@@ -167,7 +167,7 @@ _SIGNS = spelled(
     " dudo duvido dubito n\u00e3o non angenommen nehmen supposons supongamos suponha suponhamos supponiamo falsche"
     " fausse incorrecte incorrecta incorreta err\u00f3nea errada falsa errata sbagliata \u043d\u0435 сомневаюсь"
     " предположим неправильный thinks says believes agrees agree expect suspect guessed creo pienso parece creemos"
-    " way doubts refuse used attempt estimate excluded eliminated rejected discarded ruled"
+    " way doubts refuse used attempt estimate excluded eliminated rejected discarded ruled doutons"
 )
 _AROUND_WORDS = '*(":,'
 

@@ -51,13 +51,13 @@ def test_an_answer_is_stated(text: str) -> None:
     assert mention(text, text.index("@")) == -1
 
 
-@rows(("blanks", "mentioned"), [(SCOPE_REACH - 30, True), (SCOPE_REACH, False)])
-def test_a_mention_begins_near_its_answer(blanks: int, mentioned: bool) -> None:
+@rows(("items", "mentioned"), [(7, True), (8, False)])
+def test_a_mention_begins_near_its_answer(items: int, mentioned: bool) -> None:
     """Characters before the reach are not read."""
-    text = "None of these is right: " + ", ".join(["7"] * 8)
-    text = text.replace("these", "the" + "s" * (blanks - len(text)) + "e") if not mentioned else text
+    before = "None of these is right:" + f" {'7' * 16}," * items
 
-    assert (mention(text, len(text) - 1) >= 0) is mentioned
+    assert (len(before) <= SCOPE_REACH) is mentioned
+    assert (mention(before + "7", len(before)) >= 0) is mentioned
 
 
 def test_mentions_are_bounded() -> None:
