@@ -7,9 +7,10 @@ The first of these kinds that a response has, and the last one of that kind:
    counts instead (`box`), as does an answer after a marker in it. If the content has several lines with words, the
    answer is found as in a response.
 3. `box`: the content of `\boxed{...}` or `\fbox{...}`; see `crucible_worker.grading.enclosed`.
+   A last line that is labelled as the answer ("**Answer: D**", "#### 5") counts before a box above it (`marker`).
 4. `marker`: the text after "the answer is", "final answer:", "answer:" (also in some other languages, and within
-   `\text{}` or HTML, see below), "A:" at the start of a line, or "####" on the last line;
-   see `crucible_worker.grading.phrase` for where it ends.
+   `\text{}` or HTML), "A:" at the start of a line, or "####" on the last line, or the text before "is the answer";
+   see `crucible_worker.grading.marker`, and `crucible_worker.grading.phrase` for where it ends.
 5. `sentence`: a statement of the last paragraph: the right choice, that there is no solution, Yes or No as its first
    word; see `crucible_worker.grading.statement`.
 6. `math`: the last formula between `$`, `$$`, `\(` and `\)`, `\[` and `\]`, see `crucible_worker.grading.formulas`; or
@@ -19,6 +20,8 @@ The first of these kinds that a response has, and the last one of that kind:
 9. `number`: the last number, as `crucible_worker.grading.numbers` reads it, or the formula in plain text that it is
    in, see `crucible_worker.grading.formulas`.
 
+An answer that the response only mentions ("I don't think the answer is 12") does not count, as
+`crucible_worker.grading.scope` says; nor does a number if the response says that it has no answer.
 An answer that the response takes back (`<answer>41</answer> is wrong`) does not count, as
 `crucible_worker.grading.enclosed` says.
 
@@ -27,6 +30,9 @@ no answers, nor are formulas and numbers that the text rules out ("it is not 5")
 
 Reasoning is not part of the answer, see `crucible_worker.util.reasoning`: text in `<think>...</think>`, text before a
 `</think>` that was not opened in the response; a block that is never closed reaches to the end.
+
+Reading stops at the turn of another speaker (`<|im_start|>user`), at the end of the text (`<|endoftext|>`), and at a
+new question after an answer.
 
 Every stage scans the response at most once, and only if the previous one found nothing. Boxes are searched among the
 last `enclosed.MAX_BRACES` braces, all else in the last `MAX_TAIL_CHARS` characters: earlier answers are not found.
