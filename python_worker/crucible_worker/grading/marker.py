@@ -141,7 +141,7 @@ _MAX_NAMED, _MAX_NAMED_WORDS = 120, 4
 # The answer of somebody else, or an earlier one.
 _OF_ANOTHER = spelled(
     "your his her their student student's user user's model's author's given proposed submitted claimed initial first"
-    " previous earlier original old intuitive obvious"
+    " previous earlier original old intuitive obvious example sample"
 )
 # What must follow such a word, read forwards: at most some characters.
 _MARKED = re.compile(

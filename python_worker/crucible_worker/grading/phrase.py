@@ -285,7 +285,8 @@ _VERB = re.compile(r"(?:(?<![\w\\{])(?:is|are|was|were|be|equal to|equals?)|(?<=
 _ADVERBS = re.compile(
     r"(?>(?:(?:so|therefore|thus|hence|then|simply|exactly|approximately|about|just|only|given by|equal to|indeed|also"
     r"|now|that|clearly|actually|definitely|certainly|obviously|surely|really|precisely|undoubtedly|evidently|in fact"
-    r"|of course|nothing but|none other than|(?:around|roughly|nearly)(?=\s[-+$\\(0-9])"
+    r"|of course|without (?:a |any )?doubt|no doubt|nothing but|none other than"
+    r"|(?:around|roughly|nearly)(?=\s[-+$\\(0-9])"
     r"|donc|environ|exactement|entonces|claramente|exactamente|por (?:lo )?tanto|daher|somit|folglich|deshalb|genau"
     r"|eindeutig|etwa|quindi|circa|esattamente|portanto|exatamente|значит|поэтому|итак|примерно|ровно)\b"
     r"[,:]?\s?)+)",

@@ -64,7 +64,10 @@ _UNTRUE = (
     r"(?:not|[a-z]{2,5}n['\u2019]t)(?:\s(?:necessarily|really|quite|yet|at\sall|entirely)){0,2}\s(?:true|correct|right|the\scase|clear"
     r"|certain|likely|possible|plausible|proven|established|known|accurate)"
     r"\s(?:that|if|whether|to\s(?:say|claim|think|conclude|assume)(?:\sthat)?)"
-    r"|(?:it\sis|it['\u2019]s)\snot\sthat|no\sway(?:\sthat|\sis)?"
+    r"|(?:it\sis|it['\u2019]s)\snot\sthat|no\sway(?:\sthat|\sis)?|far\sfrom\s(?:true|certain|clear|likely|sure)\sthat"
+    r"|(?:little|no|small|slim)\schance\sthat|by\smistake(?:\s(?:I|we))?\s(?:wrote|said|thought|assumed|concluded)(?:\sthat)?"
+    r"|(?:reject|rejects|deny|denies|dispute|disputes|refute|refutes|disprove|disproves|doubt)\s(?:the|this|that|his|her|their"
+    r"|your|any)\s\w{1,12}\sthat"
     r"|(?:is|was|be|seems|sounds|it['\u2019]s|that['\u2019]s)\s(?:(?:simply|just|also|very|a\scommon|[a-z]{2,13}ly)\s)?(?:false|untrue|wrong"
     r"|incorrect|impossible|unlikely|improbable|doubtful|unclear|uncertain|questionable|tempting|premature|naive"
     r"|(?:a\s)?(?:mistake|myth|misconception|fallacy))"
@@ -105,7 +108,8 @@ _SUPPOSES = (
 )
 _WRONG = (
     r"(?<!of\s)(?<!of\sa\s)(?<!of\sthe\s)(?<!for\sa\s)(?<!for\seach\s)(?<!each\s)(?<!every\s)(?<!per\s)"
-    r"(?:wrong|incorrect|erroneous|mistaken|false|naive|na\u00efve|tempting|bogus|(?:least|less)\slikely|unlikely|implausible|trap)"
+    r"(?:wrong|incorrect|erroneous|mistaken|false|naive|na\u00efve|tempting|bogus|(?:least|less)\slikely|unlikely|implausible|trap|bad|invalid"
+    r"|rejected|discarded|excluded|impossible|fake)"
     r"\s(?:(?:final|first|initial|obvious)\s)?(?:answer|one|guess)s?"
     r"|(?:first|initial|original)\s(?:guess|thought|attempt|estimate)(?=\swas)"
     r"|(?:common|typical|frequent|classic|usual|easy|popular)\s(?:mistake|error|trap|pitfall|misconception|fallacy)s?"
@@ -118,6 +122,7 @@ _AFTER_WRONG = (
 _DENIED_LIST = (
     r"(?:\b(?:none|neither|no\sone)\sof\s[^:.\n]{2,40}\s(?:is|are|was|were)\s(?:\w{1,12}\s)?(?:right|correct|true|valid|possible"
     r"|(?:the\s|an?\s)?(?:answer|solution)s?)"
+    r"|not\s(?:the|an?|my)\s(?:right\s|correct\s)?(?:answer|solution)s?|distractors?"
     r"|(?:is|are|was|were)\s(?:all\s|both\s)?(?:wrong|incorrect|false|invalid|impossible|not\s(?:right|correct|true|valid))"
     r"|\A\W{0,6}(?:(?:answers?|options?|values?|choices?|candidates?)\s)?(?:wrong|incorrect|not\s(?:right|correct)|excluded"
     r"|eliminated|rejected|discarded|ruled\sout))\s?:(?:[^,:\n]{1,30}(?:,|\s(?:and|or|nor)\s)){0,8}"
@@ -167,7 +172,8 @@ _SIGNS = spelled(
     " dudo duvido dubito n\u00e3o non angenommen nehmen supposons supongamos suponha suponhamos supponiamo falsche"
     " fausse incorrecte incorrecta incorreta err\u00f3nea errada falsa errata sbagliata \u043d\u0435 сомневаюсь"
     " предположим неправильный thinks says believes agrees agree expect suspect guessed creo pienso parece creemos"
-    " way doubts refuse used attempt estimate excluded eliminated rejected discarded ruled doutons"
+    " way doubts refuse used attempt estimate excluded eliminated rejected discarded ruled doutons far chance"
+    " reject rejects denies disputes refute refutes disprove disproves bad fake distractor distractors"
 )
 _AROUND_WORDS = '*(":,'
 
@@ -231,7 +237,9 @@ _DECLINES = re.compile(
     r"|(?:it|this|that|(?:the|an?|this)\s(?:\w{1,15}\s){1,4})\s?(?:cannot|can['\u2019]t|can\snot|could\snot)\sbe\s(?:\w{1,12}ly\s)?"
     r"(?:determined|known|found|computed|calculated|answered|deduced|derived|inferred)"
     r"|(?:not|n['\u2019]t)\s(?:enough|sufficient)\s(?:information|data|details)|insufficient\s(?:information|data)"
-    r"|(?:no\sway|impossible)\sto\s(?:tell|know|determine|say)(?!\s(?:more|for\ssure))"
+    r"|(?:information|data)\s(?:is|are)\s(?:insufficient|missing|lacking|not\s(?:sufficient|enough|given))"
+    r"|(?:problem|question)\shas\sno\s(?:\w{1,10}\s)?answer"
+    r"|(?:no\sway|impossible|unable|not\s(?:able|possible))\sto\s(?:tell|know|determine|say|answer|solve)(?!\s(?:more|for\ssure))"
     r"|je\sne\ssais\spas|no\s(?:lo\s)?s\u00e9|ich\swei\u00df\s(?:es\s)?nicht|n\u00e3o\ssei|non\s(?:lo\s)?so"
     r"|не[ ]знаю)\b"
     r"|(?:无法|無法|不能)(?:确定|確定|判断|判斷|知道|回答|得出)|我?不(?:知道|清楚)|(?:わかり|分かり|決定でき)ません|모르겠|알\s수\s없",
@@ -239,9 +247,32 @@ _DECLINES = re.compile(
 )
 # Every such text in ASCII has one of these.
 _DECLINING = (
-    *("know", "cannot", "can't", "can not", "could not", "couldn't", "unable", "not able", "enough", "sufficient"),
-    *("impossible", "no way", "no idea", "give up", "ne sais", "no s", "non so", "non lo so", "unsure", "uncertain"),
-    *("not sure", "n't sure", "not certain", "n't certain", "not confident"),
+    *(
+        "know",
+        "cannot",
+        "can't",
+        "can not",
+        "could not",
+        "couldn't",
+        "unable",
+        "not able",
+        "not possible",
+        "impossible",
+    ),
+    *("enough", "sufficient", "data", "information", "no answer", "has no", "no way", "no idea", "give up"),
+    *(
+        "ne sais",
+        "no s",
+        "non so",
+        "non lo so",
+        "unsure",
+        "uncertain",
+        "not sure",
+        "n't sure",
+        "not certain",
+        "n't certain",
+    ),
+    *("not confident",),
 )
 # "It might be 12, but I am not sure."
 _UNSURE = re.compile(
@@ -250,7 +281,7 @@ _UNSURE = re.compile(
     re.IGNORECASE,
 )
 _CONCLUDES = re.compile(
-    r"[,;:\u2014\u2013]|\b(?:but|so|maybe|perhaps|probably|guess|think|say|until|unless|without|except|that|other|because)\b",
+    r"[,;:\u2014\u2013\uff0c\uff1b\uff1a]|\b(?:but|so|maybe|perhaps|probably|guess|think|say|until|unless|without|except|that|other|because)\b",
     re.IGNORECASE,
 )
 _GOES_ON = re.compile(r"\b(?:but|however|though|although|anyway|needed|matters?|nevertheless|still)\b", re.IGNORECASE)
