@@ -104,7 +104,7 @@ _TURN = re.compile(
     r"|<\|(?:im_end|eot_id)\|>(?!\s{0,4}(?:<\|(?:im_start|start_header_id)\|>\s?assistant|\Z))|</s>\s{0,4}(?:<s>|\[INST\])"
 )
 _MAX_LABEL = 40
-_OF_TURNS = ("<|", "<start_of", "[INST]", "</s>", "<\uff5c")
+_OF_TURNS = ("<|", "<start_of", "</s>", "<\uff5c")
 # A question that a model asks itself after its answer.
 _QUESTION = re.compile(
     r"\n[\s*_#]{0,8}+(?:Question|Q|Problem|User|Human|Instruction|Exercise|Task|Next question|New question|Frage"
@@ -341,7 +341,8 @@ def _without_questions(text: str) -> str:
 
 def spoken(text: str) -> str:
     """A response without its reasoning, up to the turn of another speaker."""
-    turn = _TURN.search(text) if any(map(text.__contains__, _OF_TURNS)) else None
+    may_turn = ("<" in text and any(map(text.__contains__, _OF_TURNS))) or "[INST]" in text
+    turn = _TURN.search(text) if may_turn else None
     if turn and text[: turn.start()].strip():
         text = text[: turn.start()]
     spans = reasoning_spans(text)

@@ -247,32 +247,10 @@ _DECLINES = re.compile(
 )
 # Every such text in ASCII has one of these.
 _DECLINING = (
-    *(
-        "know",
-        "cannot",
-        "can't",
-        "can not",
-        "could not",
-        "couldn't",
-        "unable",
-        "not able",
-        "not possible",
-        "impossible",
-    ),
-    *("enough", "sufficient", "data", "information", "no answer", "has no", "no way", "no idea", "give up"),
-    *(
-        "ne sais",
-        "no s",
-        "non so",
-        "non lo so",
-        "unsure",
-        "uncertain",
-        "not sure",
-        "n't sure",
-        "not certain",
-        "n't certain",
-    ),
-    *("not confident",),
+    *("know", "cannot", "can't", "can not", "could not", "couldn't", "unable", "not able", "not possible"),
+    *("impossible", "enough", "sufficient", "data", "information", "no answer", "has no", "no way", "no idea"),
+    *("give up", "ne sais", "no s", "non so", "non lo so", "unsure", "uncertain", "not sure", "n't sure"),
+    *("not certain", "n't certain", "not confident"),
 )
 # "It might be 12, but I am not sure."
 _UNSURE = re.compile(
