@@ -320,7 +320,7 @@ _IF = r"(?:(?<!only\s)if|whether|unless|suppos(?:e|ing)|assum(?:e|ing))"
 _SUPPOSED = rf"{_IF}(?:\s+(?:that|the|an?|option|choice|answer|statement)){{0,3}}"
 # The rejected value may be the end of an equation or a ratio: "not x = 5", "not 2 : 3".
 _FIRST_PART = r"(?:(?:[A-Za-z]\w{0,2}(?:\([a-z0-9]\))?\s?=|[0-9]{1,9}\s?:)\s?)?"
-_BE = r"(?:\s+(?:possibly|ever|really|actually))?(?:\s+(?:to\s+)?be\b)?"
+_BE = r"(?:\s+(?:possibly|ever|really|actually))?(?:\s+(?:(?:to\s+)?be|have\s+been)\b)?"
 _BETWEEN = rf"{_WORDS}{_GAP}{_FIRST_PART}"
 _BEFORE = re.compile(
     rf"(?:\b(?:(?:{_NOT}{_BE}|{_OTHER_THAN}){_BETWEEN}|{_SUPPOSED}{_GAP})|{_NOT_IN_WORDS}{_BE}{_BETWEEN}|\bno\s?\}}{_GAP})\Z",

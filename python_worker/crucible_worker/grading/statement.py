@@ -138,13 +138,14 @@ _BOUND = re.compile(
     re.IGNORECASE,
 )
 _NAME_AT_END = re.compile(
-    r"\b(?:is|are|was|were|be|been|becomes|named|called|goes to|went to|belongs to)(?:\s(?:on|in|at|by|the))?"
+    r"\b(?:is|are|was|were|be|been|becomes|named|called|goes to|went to|belongs to)"
+    r"(?:\snot\s[\w .'\u2019-]{1,40}?,?\sbut(?:\srather)?)?(?:\s(?:on|in|at|by|the))?"
     r"[:\s*\"'\u201c]{1,4}(?P<name>(?:(?:Mr|Mrs|Ms|Dr|St)\.\s)?[A-Z][\w'\u2019-]*"
     r"(?:\s(?:(?:of|the|and|de|van|von|la)\s)?[A-Z][\w'\u2019-]*){0,4})\Z"
 )
 # "..., not London": what the end of the sentence is not.
 _CONTRAST = re.compile(
-    r"(?:,\s(?:and\s|but\s)?not|,?\s(?:rather\sthan|instead\sof|as\sopposed\sto|and\snot))\s[^,;:]{1,60}\Z",
+    r"(?:,\s(?:and\s|but\s)?not|\s\((?:and\s)?not|,?\s(?:rather\sthan|instead\sof|as\sopposed\sto|and\snot))\s[^,;:]{1,60}\Z",
     re.IGNORECASE,
 )
 _MAX_CONTRAST = 80
