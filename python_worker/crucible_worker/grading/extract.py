@@ -94,14 +94,17 @@ from crucible_worker.util.reasoning import reasoning_spans
 __all__ = ["MAX_STEPS_PER_CHARACTER", "MAX_TAIL_CHARS", "Extraction", "extract", "has_box", "spoken"]
 
 _SPECIAL = re.compile(
-    r"(?:<\|(?!end_of_(?:box|answer|solution)\|)[A-Za-z_.-]{1,40}\|>|<\uff5c[^<>]{1,40}\uff5c>|</s>|<eos>|<end_of_turn>|\s)+\Z"
+    r"(?:<\|(?!end_of_(?:box|answer|solution)\|)[A-Za-z_.-]{1,40}\|>|<\uff5c[^<>]{1,40}\uff5c>|</s>|<eos>"
+    r"|<end_of_turn>|\s)+\Z"
 )
 _MAX_SPECIAL = 200
 # The turn of another speaker, or the end of the text, after which some models write on.
 _TURN = re.compile(
-    r"<\|(?:im_start|start_header_id|start)\|>\s?(?:user|system|human)\b|<\|(?:user|human|system|endoftext|end_of_text)\|>"
+    r"<\|(?:im_start|start_header_id|start)\|>\s?(?:user|system|human)\b|<\|(?:user|human|system|endoftext"
+    r"|end_of_text)\|>"
     r"|<start_of_turn>\s?user\b|\[INST\]|<\uff5c(?:User|end\u2581of\u2581sentence)\uff5c>"
-    r"|<\|(?:im_end|eot_id)\|>(?!\s{0,4}(?:<\|(?:im_start|start_header_id)\|>\s?assistant|\Z))|</s>\s{0,4}(?:<s>|\[INST\])"
+    r"|<\|(?:im_end|eot_id)\|>(?!\s{0,4}(?:<\|(?:im_start|start_header_id)\|>\s?assistant|\Z))|</s>\s{0,4}(?:<s>"
+    r"|\[INST\])"
 )
 _MAX_LABEL = 40
 _OF_TURNS = ("<|", "<start_of", "</s>", "<\uff5c")
@@ -141,7 +144,8 @@ _COUNTED = re.compile(
 )
 # What is said to be valid or correct, and is no answer: "the argument is valid" in place of "the answer is valid".
 _JUDGED = re.compile(
-    r"(?:.{0,80}\b(?:argument|syllogism|inference|proof|reasoning|statement|claim|proposition|assertion|sentence|conclusion"
+    r"(?:.{0,80}\b(?:argument|syllogism|inference|proof|reasoning|statement|claim|proposition|assertion|sentence"
+    r"|conclusion"
     r"|hypothesis|conjecture|theorem|formula|deduction|implication|verdict)s?\b.{0,80}(?:\b(?:is|are|was|were)|:)\s"
     r"|(?:hence|thus|therefore|so|conclusion|verdict)\s?:\s)",
     re.IGNORECASE,

@@ -125,7 +125,8 @@ _ENDS_NAMING = re.compile(
 _STOP = re.compile(r"[.!?](?=\s)|[;:\u3002\uff0c\uff1f]")
 # Words that may come before the value: "so 50", "I think that 50".
 _BEFORE_NAMED = re.compile(
-    r"\b(?:so|thus|hence|therefore|then|that|think|believe|say|guess|conclude|doubt|whether|if|suppose|assume|but|and|means|see"
+    r"\b(?:so|thus|hence|therefore|then|that|think|believe|say|guess|conclude|doubt|whether|if|suppose|assume|but|and"
+    r"|means|see"
     r"|clearly|finally|also|donc|entonces|quindi|portanto|所以|因此)\b[,\s]{0,2}|,\s(?![^()\[\]{}\n]{0,40}[)\]}])",
     re.IGNORECASE,
 )
