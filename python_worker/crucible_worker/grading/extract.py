@@ -7,9 +7,10 @@ The first of these kinds that a response has, and the last one of that kind:
    counts instead (`box`), as does an answer after a marker in it. If the content has several lines with words, the
    answer is found as in a response.
 3. `box`: the content of `\boxed{...}` or `\fbox{...}`; see `crucible_worker.grading.enclosed`.
+   A last line that is labelled as the answer ("**Answer: D**", "#### 5") counts before a box above it (`marker`).
 4. `marker`: the text after "the answer is", "final answer:", "answer:" (also in some other languages, and within
-   `\text{}` or HTML, see below), "A:" at the start of a line, or "####" on the last line;
-   see `crucible_worker.grading.phrase` for where it ends.
+   `\text{}` or HTML), "A:" at the start of a line, or "####" on the last line, or the text before "is the answer";
+   see `crucible_worker.grading.marker`, and `crucible_worker.grading.phrase` for where it ends.
 5. `sentence`: a statement of the last paragraph: the right choice, that there is no solution, Yes or No as its first
    word; see `crucible_worker.grading.statement`.
 6. `math`: the last formula between `$`, `$$`, `\(` and `\)`, `\[` and `\]`, see `crucible_worker.grading.formulas`; or
@@ -19,6 +20,8 @@ The first of these kinds that a response has, and the last one of that kind:
 9. `number`: the last number, as `crucible_worker.grading.numbers` reads it, or the formula in plain text that it is
    in, see `crucible_worker.grading.formulas`.
 
+An answer that the response only mentions ("I don't think the answer is 12") does not count, as
+`crucible_worker.grading.scope` says; nor does a number if the response says that it has no answer.
 An answer that the response takes back (`<answer>41</answer> is wrong`) does not count, as
 `crucible_worker.grading.enclosed` says.
 
@@ -27,6 +30,9 @@ no answers, nor are formulas and numbers that the text rules out ("it is not 5")
 
 Reasoning is not part of the answer, see `crucible_worker.util.reasoning`: text in `<think>...</think>`, text before a
 `</think>` that was not opened in the response; a block that is never closed reaches to the end.
+
+Reading stops at the turn of another speaker (`<|im_start|>user`), at the end of the text (`<|endoftext|>`), and at a
+new question after an answer.
 
 Every stage scans the response at most once, and only if the previous one found nothing. Boxes are searched among the
 last `enclosed.MAX_BRACES` braces, all else in the last `MAX_TAIL_CHARS` characters: earlier answers are not found.
@@ -88,16 +94,20 @@ from crucible_worker.util.reasoning import reasoning_spans
 __all__ = ["MAX_STEPS_PER_CHARACTER", "MAX_TAIL_CHARS", "Extraction", "extract", "has_box", "spoken"]
 
 _SPECIAL = re.compile(
-    r"(?:<\|(?!end_of_(?:box|answer|solution)\|)[A-Za-z_.-]{1,40}\|>|<\uff5c[^<>]{1,40}\uff5c>|</s>|<eos>|<end_of_turn>|\s)+\Z"
+    r"(?:<\|(?!end_of_(?:box|answer|solution)\|)[A-Za-z_.-]{1,40}\|>|<\uff5c[^<>]{1,40}\uff5c>|</s>|<eos>"
+    r"|<end_of_turn>|\s)+\Z"
 )
 _MAX_SPECIAL = 200
 # The turn of another speaker, or the end of the text, after which some models write on.
 _TURN = re.compile(
-    r"<\|(?:im_start|start_header_id|start)\|>\s?(?:user|system|human)\b|<\|(?:user|human|system|endoftext|end_of_text)\|>"
+    r"<\|(?:im_start|start_header_id|start)\|>\s?(?:user|system|human)\b|<\|(?:user|human|system|endoftext"
+    r"|end_of_text)\|>"
     r"|<start_of_turn>\s?user\b|\[INST\]|<\uff5c(?:User|end\u2581of\u2581sentence)\uff5c>"
-    r"|<\|(?:im_end|eot_id)\|>(?!\s{0,4}(?:<\|(?:im_start|start_header_id)\|>\s?assistant|\Z))|</s>\s{0,4}(?:<s>|\[INST\])"
+    r"|<\|(?:im_end|eot_id)\|>(?!\s{0,4}(?:<\|(?:im_start|start_header_id)\|>\s?assistant|\Z))|</s>\s{0,4}(?:<s>"
+    r"|\[INST\])"
 )
-_OF_TURNS = ("<|", "<start_of", "[INST]", "</s>", "<\uff5c")
+_MAX_LABEL = 40
+_OF_TURNS = ("<|", "<start_of", "</s>", "<\uff5c")
 # A question that a model asks itself after its answer.
 _QUESTION = re.compile(
     r"\n[\s*_#]{0,8}+(?:Question|Q|Problem|User|Human|Instruction|Exercise|Task|Next question|New question|Frage"
@@ -134,7 +144,8 @@ _COUNTED = re.compile(
 )
 # What is said to be valid or correct, and is no answer: "the argument is valid" in place of "the answer is valid".
 _JUDGED = re.compile(
-    r"(?:.{0,80}\b(?:argument|syllogism|inference|proof|reasoning|statement|claim|proposition|assertion|sentence|conclusion"
+    r"(?:.{0,80}\b(?:argument|syllogism|inference|proof|reasoning|statement|claim|proposition|assertion|sentence"
+    r"|conclusion"
     r"|hypothesis|conjecture|theorem|formula|deduction|implication|verdict)s?\b.{0,80}(?:\b(?:is|are|was|were)|:)\s"
     r"|(?:hence|thus|therefore|so|conclusion|verdict)\s?:\s)",
     re.IGNORECASE,
@@ -323,18 +334,19 @@ def _without_questions(text: str) -> str:
 
     A question with a number counts only if no other one is before it: a response may answer several.
     """
-    begin = 0
+    begin, numbered = 0, _QUESTION.match("\n" + text[:_MAX_LABEL]) is not None
     for question in _QUESTION.finditer(text):
         before = text[begin : question.start()]
-        if not (begin and question["number"]) and (last_marked(_tail(before))[0] or enclosed.has_box(before)):
+        if not (numbered and question["number"]) and (last_marked(_tail(before))[0] or enclosed.has_box(before)):
             return text[: question.start()]
-        begin = question.start()
+        begin, numbered = question.start(), True
     return text
 
 
 def spoken(text: str) -> str:
     """A response without its reasoning, up to the turn of another speaker."""
-    turn = _TURN.search(text) if any(map(text.__contains__, _OF_TURNS)) else None
+    may_turn = ("<" in text and any(map(text.__contains__, _OF_TURNS))) or "[INST]" in text
+    turn = _TURN.search(text) if may_turn else None
     if turn and text[: turn.start()].strip():
         text = text[: turn.start()]
     spans = reasoning_spans(text)

@@ -125,7 +125,8 @@ _ENDS_NAMING = re.compile(
 _STOP = re.compile(r"[.!?](?=\s)|[;:\u3002\uff0c\uff1f]")
 # Words that may come before the value: "so 50", "I think that 50".
 _BEFORE_NAMED = re.compile(
-    r"\b(?:so|thus|hence|therefore|then|that|think|believe|say|guess|conclude|doubt|whether|if|suppose|assume|but|and|means|see"
+    r"\b(?:so|thus|hence|therefore|then|that|think|believe|say|guess|conclude|doubt|whether|if|suppose|assume|but|and"
+    r"|means|see"
     r"|clearly|finally|also|donc|entonces|quindi|portanto|所以|因此)\b[,\s]{0,2}|,\s(?![^()\[\]{}\n]{0,40}[)\]}])",
     re.IGNORECASE,
 )
@@ -141,7 +142,7 @@ _MAX_NAMED, _MAX_NAMED_WORDS = 120, 4
 # The answer of somebody else, or an earlier one.
 _OF_ANOTHER = spelled(
     "your his her their student student's user user's model's author's given proposed submitted claimed initial first"
-    " previous earlier original old intuitive obvious"
+    " previous earlier original old intuitive obvious example sample"
 )
 # What must follow such a word, read forwards: at most some characters.
 _MARKED = re.compile(

@@ -270,9 +270,11 @@ _NOT_ANOTHER = re.compile(
 )
 # A remark about a list after its last value: "10; 20 are the answers".
 _ARE_ANSWERS = re.compile(
-    r"(?<=[0-9$)}\]])\s(?:(?:are|were)\s(?:both\s|all\s)?(?:(?:the|its|my|our)\s)?(?:only\s|correct\s|final\s|real\s|two\s)?"
+    r"(?<=[0-9$)}\]])\s(?:(?:are|were)\s(?:both\s|all\s)?(?:(?:the|its|my|our)\s)?(?:only\s|correct\s|final\s|real\s"
+    r"|two\s)?"
     r"(?:answers|solutions|roots|zeros|values)"
-    r"|(?:both\s|all\s)?(?:works?|satisf(?:y|ies)\s(?:it|(?:the|this)\s(?:given\s|original\s)?(?:equation|system|condition)s?)))"
+    r"|(?:both\s|all\s)?(?:works?|satisf(?:y|ies)\s(?:it|(?:the|this)\s(?:given\s|original\s)?(?:equation|system"
+    r"|condition)s?)))"
     r"\s?[.!]?\s{0,4}\Z"
     r"|(?<=[0-9$)}\]]):\s(?:yes|true|correct|right|ok|okay|confirmed|verified|it (?:does|is|works|holds|checks out))"
     r"\s?[.!]?\s{0,4}\Z",
@@ -285,7 +287,8 @@ _VERB = re.compile(r"(?:(?<![\w\\{])(?:is|are|was|were|be|equal to|equals?)|(?<=
 _ADVERBS = re.compile(
     r"(?>(?:(?:so|therefore|thus|hence|then|simply|exactly|approximately|about|just|only|given by|equal to|indeed|also"
     r"|now|that|clearly|actually|definitely|certainly|obviously|surely|really|precisely|undoubtedly|evidently|in fact"
-    r"|of course|nothing but|none other than|(?:around|roughly|nearly)(?=\s[-+$\\(0-9])"
+    r"|of course|without (?:a |any )?doubt|no doubt|nothing but|none other than"
+    r"|(?:around|roughly|nearly)(?=\s[-+$\\(0-9])"
     r"|donc|environ|exactement|entonces|claramente|exactamente|por (?:lo )?tanto|daher|somit|folglich|deshalb|genau"
     r"|eindeutig|etwa|quindi|circa|esattamente|portanto|exatamente|значит|поэтому|итак|примерно|ровно)\b"
     r"[,:]?\s?)+)",

@@ -125,7 +125,8 @@ _MAX_NAME = 24
 # Text before a number that makes it a part of something else: "2 followed by", "2 if n is odd, otherwise".
 _TIED = re.compile(
     r"(?<![\w.])(?:[0-9][0-9.,/]{0,20}\s(?:followed by|plus|minus|times|over|divided by|through)"
-    r"|[0-9][0-9.,/]{0,20},?\s(?:if|when|for)\s[^.;\n0-9]{1,60}\s(?:otherwise|else)|first\s[0-9][0-9.,/]{0,20},?\ssecond"
+    r"|[0-9][0-9.,/]{0,20},?\s(?:if|when|for)\s[^.;\n0-9]{1,60}\s(?:otherwise|else)"
+    r"|first\s[0-9][0-9.,/]{0,20},?\ssecond"
     r"|(?:zero|one|two|three|four|five|six|seven|eight|nine)\spoint),?\s\Z",
     re.IGNORECASE,
 )
@@ -320,10 +321,11 @@ _IF = r"(?:(?<!only\s)if|whether|unless|suppos(?:e|ing)|assum(?:e|ing))"
 _SUPPOSED = rf"{_IF}(?:\s+(?:that|the|an?|option|choice|answer|statement)){{0,3}}"
 # The rejected value may be the end of an equation or a ratio: "not x = 5", "not 2 : 3".
 _FIRST_PART = r"(?:(?:[A-Za-z]\w{0,2}(?:\([a-z0-9]\))?\s?=|[0-9]{1,9}\s?:)\s?)?"
-_BE = r"(?:\s+(?:possibly|ever|really|actually))?(?:\s+(?:to\s+)?be\b)?"
+_BE = r"(?:\s+(?:possibly|ever|really|actually))?(?:\s+(?:(?:to\s+)?be|have\s+been)\b)?"
 _BETWEEN = rf"{_WORDS}{_GAP}{_FIRST_PART}"
 _BEFORE = re.compile(
-    rf"(?:\b(?:(?:{_NOT}{_BE}|{_OTHER_THAN}){_BETWEEN}|{_SUPPOSED}{_GAP})|{_NOT_IN_WORDS}{_BE}{_BETWEEN}|\bno\s?\}}{_GAP})\Z",
+    rf"(?:\b(?:(?:{_NOT}{_BE}|{_OTHER_THAN}){_BETWEEN}|{_SUPPOSED}{_GAP})|{_NOT_IN_WORDS}{_BE}{_BETWEEN}"
+    rf"|\bno\s?\}}{_GAP})\Z",
     re.IGNORECASE,
 )
 # Every such word contains one of these: most texts have none.
@@ -334,7 +336,8 @@ _MAY_BE_BEFORE = re.compile(
 )
 _AFTER = re.compile(
     r"[\s\"'\u201d\u2019)*$\\]{0,8}"
-    r"(?:(?:nor\s+\w{1,12}\s+)?(?:(?:is|are|was|were|can|could|would|should|must)\s*(?:not\b|n\s?['\u2019]\s?t\b)|cannot\b"
+    r"(?:(?:nor\s+\w{1,12}\s+)?(?:(?:is|are|was|were|can|could|would|should|must)\s*(?:not\b|n\s?['\u2019]\s?t\b)"
+    r"|cannot\b"
     r"|(?:is|are|was|were|(?:must|would|could|might|may|can|should|will)\s+be|seems|looks)\s+"
     r"(?:(?:also|clearly|definitely|simply|therefore|thus|very|most|rather)\s+)?"
     r"(?:wrong|incorrect|false|out\b|ruled\s+out|eliminated|excluded|impossible|rejected|discarded|inadmissible"
@@ -472,7 +475,8 @@ _INSERTING = (
 )
 # These introduce a condition only if a relation follows.
 _WITH = (
-    rf"(?:given(?:\s+that)?|assuming(?:\s+that)?|supposing(?:\s+that)?|since|because|while|unless|using|with|{_INSERTING}"
+    rf"(?:given(?:\s+that)?|assuming(?:\s+that)?|supposing(?:\s+that)?|since|because|while|unless|using|with"
+    rf"|{_INSERTING}"
     r"|under\s+the\s+(?:condition|assumption|constraint|restriction)s?(?:\s+(?:that|of))?"
     r"|subject\s+to(?:\s+the\s+(?:condition|constraint)s?)?)"
 )
@@ -481,13 +485,15 @@ _OVER = (
     r"|numbers?|values?|constants?|arbitrary|fixed|given|exactly|two|three|of|only|and|if))*)"
 )
 _INTRODUCED = (
-    rf"(?:(?P<plain>{_FOR})|(?P<weak>{_WITH})|(?P<tends>as)|(?P<within>on|over|in)(?:\s+the\s+(?:interval|domain|range))?)"
+    rf"(?:(?P<plain>{_FOR})|(?P<weak>{_WITH})|(?P<tends>as)|(?P<within>on|over|in)(?:\s+the\s+(?:interval|domain"
+    rf"|range))?)"
     rf"(?!\w){_OVER}"
 )
 # A sentence about the conditions of what precedes.
 _IS_REACHED = rf"(?:(?:is|are|was)\s+)?(?:{_ATTAINED})\s+(?:(?:only|exactly|precisely)\s+)?"
 _BACK = (
-    rf"(?:(?:it|this|that|(?P<noun>(?:the|this|that)\s+(?:{_EXTREME}\s+)?(?:value|{_EXTREME}|bound))|(?:the\s+)?equality)"
+    rf"(?:(?:it|this|that|(?P<noun>(?:the|this|that)\s+(?:{_EXTREME}\s+)?(?:value|{_EXTREME}|bound))"
+    rf"|(?:the\s+)?equality)"
     rf"\s+{_IS_REACHED}"
     r"|(?:and\s+)?(?:we\s+have\s+)?(?:the\s+)?equality\s+(?:(?:holds|occurs)\s+)?(?:(?:only|exactly)\s+)?)"
 )

@@ -26,18 +26,19 @@ SCOPE_REACH = 160
 MAX_MENTIONS = 64
 """Markers, or boxes, at the end of a response that may only mention an answer; those before them are not read."""
 
-_WORD = r"[^\W\d_][\w'\u2019-]{0,19}"
 _APART = (
     r"(?:is|are|was|were|be|but|so|because|since|and|then|however|yet|though|although|while|therefore|thus|hence|why"
     r"|how|what|when|where|who|which)\b"
 )
 _SUBJECT = rf"(?:\s(?!{_APART})[\w'\u2019-]{{1,20}}){{1,8}}"
 _IS = (
-    r"(?:\s(?:(?:must|would|should|could|might|may|can|will|has\sto|have\sto|ought\sto)\s)?(?:is|are|was|were|be|equals?)\b"
+    r"(?:\s(?:(?:must|would|should|could|might|may|can|will|has\sto|have\sto|ought\sto)\s)?(?:is|are|was|were|be"
+    r"|equals?)\b"
     r"|['\u2019]s\b|[\s*_]{0,3}[=:])"
 )
 _ADVERBS = (
-    r"(?:\s(?:in\sfact|indeed|just|either|equal\sto|about|around|the|an?|number|value|option|choice|letter|[a-z]{2,13}ly)"
+    r"(?:\s(?:in\sfact|indeed|just|either|equal\sto|about|around|the|an?|number|value|option|choice|letter"
+    r"|[a-z]{2,13}ly)"
     r"\b){0,3}"
 )
 # What may stand between the words before an answer and the answer: marks, a command, the name of an equation.
@@ -50,30 +51,42 @@ _THAT = r"(?:\s(?:that|if|whether))"
 
 # "I do not think that", "this does not mean that". One who "cannot believe" that the answer is 12 says that it is.
 _NEGATED = (
-    r"(?:(?:do|does|did|would|could|can|ca|should|must|wo)\s?n['\u2019]?t|(?:do|does|did|would|could|can|should|must|will)\snot"
+    r"(?:(?:do|does|did|would|could|can|ca|should|must|wo)\s?n['\u2019]?t|(?:do|does|did|would|could|can|should|must"
+    r"|will)\snot"
     r"|cannot|never|hardly)"
 )
 _DENIES = (
     r"(?:I|we|you|they|he|she|it|this|that|which|one)\s(?:(?:really|still|just|honestly|personally|certainly|also)\s)?"
-    rf"(?!ca(?:n\s?n|n)['\u2019]?o?t\sbelieve){_NEGATED}\s(?:(?:really|actually|necessarily|yet|quite|think|to)\s){{0,2}}"
-    r"(?:think|believe|agree|say|claim|conclude|mean|follow|accept|suppose|expect|imagine|seem|appear|imply|guarantee|feel"
+    rf"(?!ca(?:n\s?n|n)['\u2019]?o?t\sbelieve){_NEGATED}\s(?:(?:really|actually|necessarily|yet|quite|think"
+    rf"|to)\s){{0,2}}"
+    r"(?:think|believe|agree|say|claim|conclude|mean|follow|accept|suppose|expect|imagine|seem|appear|imply|guarantee"
+    r"|feel"
     r"|assume|prove|know)(?:\s(?:at\sall|necessarily|for\s(?:sure|certain)|to\sme|like)){0,2}"
     r"|(?:nobody|no\sone)\s(?:thinks|believes|says|agrees)|never\s(?:said|claimed|thought)"
 )
 _UNTRUE = (
-    r"(?:not|[a-z]{2,5}n['\u2019]t)(?:\s(?:necessarily|really|quite|yet|at\sall|entirely)){0,2}\s(?:true|correct|right|the\scase|clear"
+    r"(?:not|[a-z]{2,5}n['\u2019]t)(?:\s(?:necessarily|really|quite|yet|at\sall|entirely)){0,2}\s(?:true|correct"
+    r"|right|the\scase|clear"
     r"|certain|likely|possible|plausible|proven|established|known|accurate)"
     r"\s(?:that|if|whether|to\s(?:say|claim|think|conclude|assume)(?:\sthat)?)"
-    r"|(?:it\sis|it['\u2019]s)\snot\sthat|no\sway(?:\sthat|\sis)?"
-    r"|(?:is|was|be|seems|sounds|it['\u2019]s|that['\u2019]s)\s(?:(?:simply|just|also|very|a\scommon|[a-z]{2,13}ly)\s)?(?:false|untrue|wrong"
+    r"|(?:it\sis|it['\u2019]s)\snot\sthat|no\sway(?:\sthat|\sis)?|far\sfrom\s(?:true|certain|clear|likely|sure)\sthat"
+    r"|(?:little|no|small|slim)\schance\sthat|by\smistake(?:\s(?:I|we))?\s(?:wrote|said|thought|assumed"
+    r"|concluded)(?:\sthat)?"
+    r"|(?:reject|rejects|deny|denies|dispute|disputes|refute|refutes|disprove|disproves|doubt)\s(?:the|this|that|his"
+    r"|her|their"
+    r"|your|any)\s\w{1,12}\sthat"
+    r"|(?:is|was|be|seems|sounds|it['\u2019]s|that['\u2019]s)\s(?:(?:simply|just|also|very|a\scommon"
+    r"|[a-z]{2,13}ly)\s)?(?:false|untrue|wrong"
     r"|incorrect|impossible|unlikely|improbable|doubtful|unclear|uncertain|questionable|tempting|premature|naive"
     r"|(?:a\s)?(?:mistake|myth|misconception|fallacy))"
     r"\s(?:that|if|whether|to\s(?:say|think|claim|conclude|assume|believe|answer|guess)(?:\sthat)?)"
 )
 _DOUBTS = (
-    r"(?:not|[a-z]{2,5}n['\u2019]t|hardly)(?:\s(?:\w{1,12}ly|so|quite|yet|too)){0,2}\s(?:sure|certain|convinced|confident|persuaded)"
+    r"(?:not|[a-z]{2,5}n['\u2019]t|hardly)(?:\s(?:\w{1,12}ly|so|quite|yet|too)){0,2}\s(?:sure|certain|convinced"
+    r"|confident|persuaded)"
     rf"{_THAT}?|(?:unsure|uncertain|doubtful|sceptical|skeptical){_THAT}"
-    r"|(?:I|we)\s(?:(?:still|also|rather|[a-z]{2,13}ly)\s)?(?:doubt|disagree|deny|dispute|question|refuse\sto\s(?:say|believe)"
+    r"|(?:I|we)\s(?:(?:still|also|rather|[a-z]{2,13}ly)\s)?(?:doubt|disagree|deny|dispute|question|refuse\sto\s(?:say"
+    r"|believe)"
     r"|have\s(?:(?:some|my|serious|strong|great)\s)?doubts)"
     rf"{_THAT}?"
 )
@@ -89,25 +102,31 @@ _OTHERS_THINK = (
     r"(?:think|guess|expect|assume|believe|suspect|imagine))"
     r"|(?:often|sometimes|usually|commonly|initially)\s(?:say|think|answer|believe|claim|conclude|guess)"
     r"|(?:often\s)?(?:incorrectly|wrongly|mistakenly|naively|erroneously)\s[a-z]{2,12})"
-    r"|(?:some|many|most)\s(?:(?:people|students|readers)\s)?(?:(?:might|may|could|would)\s)?(?:answer|say|think|claim|believe|argue|assume)"
+    r"|(?:some|many|most)\s(?:(?:people|students|readers)\s)?(?:(?:might|may|could|would)\s)?(?:answer|say|think"
+    r"|claim|believe|argue|assume)"
     r"|you\s(?:think|say|said|claim|claimed)|(?:tempted|inclined|used)\sto\s(?:say|think|answer|conclude|guess|believe)"
     r"|(?:I|we)\s(?:(?:at\sfirst|first|initially|originally|previously)\s)?(?:thought|believed|expected)"
 )
 # "Suppose the answer is", but not "suppose x is": a value that is supposed may turn out to be right.
 _SUPPOSES = (
-    r"(?:(?:suppos(?:e|ing)|assum(?:e|ing)|imagine|pretend|let(?:['\u2019]s|\sus|\sme)\s(?:say|assume|suppose|pretend|imagine))"
-    r"(?:\s(?:for\s(?:a\smoment|now|contradiction|the\ssake\sof\s(?:argument|contradiction))|instead|now|first|further)){0,2}"
+    r"(?:(?:suppos(?:e|ing)|assum(?:e|ing)|imagine|pretend|let(?:['\u2019]s|\sus|\sme)\s(?:say|assume|suppose|pretend"
+    r"|imagine))"
+    r"(?:\s(?:for\s(?:a\smoment|now|contradiction|the\ssake\sof\s(?:argument|contradiction))|instead|now|first"
+    r"|further)){0,2}"
     r"(?:\sthat)?\s(?:(?:it|this|that)(?=\s|['\u2019])|@)|(?:even\sif|what\sif|as\sif|unless|(?<!only\s)if)\s@)"
 ).replace(
     "@",
-    r"(?:(?:the|my|our|your|this|that|an?|final|correct|right|actual|true|real|only)\s){0,3}(?:answer|result|solution)\b"
+    r"(?:(?:the|my|our|your|this|that|an?|final|correct|right|actual|true|real|only)\s){0,3}(?:answer|result"
+    r"|solution)\b"
     r"(?:\s(?!(?:is|are|was)\b)\w{1,15}){0,5}",
 )
 _WRONG = (
     r"(?<!of\s)(?<!of\sa\s)(?<!of\sthe\s)(?<!for\sa\s)(?<!for\seach\s)(?<!each\s)(?<!every\s)(?<!per\s)"
-    r"(?:wrong|incorrect|erroneous|mistaken|false|naive|na\u00efve|tempting|bogus|(?:least|less)\slikely|unlikely|implausible|trap)"
+    r"(?:wrong|incorrect|erroneous|mistaken|false|naive|na\u00efve|tempting|bogus|(?:least|less)\slikely|unlikely"
+    r"|implausible|trap|bad|invalid"
+    r"|rejected|discarded|excluded|impossible|fake)"
     r"\s(?:(?:final|first|initial|obvious)\s)?(?:answer|one|guess)s?"
-    r"|(?:first|initial|original)\s(?:guess|thought|attempt|estimate)(?=\swas)"
+    r"|(?:first|initial|original)\s(?:guess|thought)(?=\swas)"
     r"|(?:common|typical|frequent|classic|usual|easy|popular)\s(?:mistake|error|trap|pitfall|misconception|fallacy)s?"
 )
 _AFTER_WRONG = (
@@ -116,10 +135,14 @@ _AFTER_WRONG = (
 )
 # "None of these is right: 12, 13", "All of these are wrong: 12".
 _DENIED_LIST = (
-    r"(?:\b(?:none|neither|no\sone)\sof\s[^:.\n]{2,40}\s(?:is|are|was|were)\s(?:\w{1,12}\s)?(?:right|correct|true|valid|possible"
+    r"(?:\b(?:none|neither|no\sone)\sof\s[^:.\n]{2,40}\s(?:is|are|was|were)\s(?:\w{1,12}\s)?(?:right|correct|true"
+    r"|valid|possible"
     r"|(?:the\s|an?\s)?(?:answer|solution)s?)"
-    r"|(?:is|are|was|were)\s(?:all\s|both\s)?(?:wrong|incorrect|false|invalid|impossible|not\s(?:right|correct|true|valid))"
-    r"|\A\W{0,6}(?:(?:answers?|options?|values?|choices?|candidates?)\s)?(?:wrong|incorrect|not\s(?:right|correct)|excluded"
+    r"|not\s(?:the|an?|my)\s(?:right\s|correct\s)?(?:answer|solution)s?|distractors?"
+    r"|(?:is|are|was|were)\s(?:all\s|both\s)?(?:wrong|incorrect|false|invalid|impossible|not\s(?:right|correct|true"
+    r"|valid))"
+    r"|\A\W{0,6}(?:(?:answers?|options?|values?|choices?|candidates?)\s)?(?:wrong|incorrect|not\s(?:right|correct)"
+    r"|excluded"
     r"|eliminated|rejected|discarded|ruled\sout))\s?:(?:[^,:\n]{1,30}(?:,|\s(?:and|or|nor)\s)){0,8}"
     r"(?:\s?[^\W\d_]{3,12}(?=\s))?"
 )
@@ -140,7 +163,8 @@ _ABROAD = (
     rf"|(?:angenommen,?|nehmen\swir\san,?)(?:\sdass)?{_NOUN}|supposons\sque{_NOUN}|supongamos\sque{_NOUN}"
     rf"|suponha(?:mos)?\sque{_NOUN}|supponiamo\sche{_NOUN}"
     r"|(?:не[ ](?:думаю|считаю|верю|уверен|уверена)|сомневаюсь|предположим),[ ]что(?:[ ]\w{1,15}){1,3}"
-    r"|(?:falsche\sAntwort|(?:r\u00e9ponse|respuesta|resposta|risposta)\s(?:fausse|incorrecte|incorrecta|incorreta|err\u00f3nea"
+    r"|(?:falsche\sAntwort|(?:r\u00e9ponse|respuesta|resposta|risposta)\s(?:fausse|incorrecte|incorrecta|incorreta"
+    r"|err\u00f3nea"
     r"|errada|falsa|errata|sbagliata))\s(?:ist|est|es|\u00e9|\u00e8)"
     r"|неправильный[ ]ответ[ ]?(?:\u2014|-|:)?"
 )
@@ -167,7 +191,8 @@ _SIGNS = spelled(
     " dudo duvido dubito n\u00e3o non angenommen nehmen supposons supongamos suponha suponhamos supponiamo falsche"
     " fausse incorrecte incorrecta incorreta err\u00f3nea errada falsa errata sbagliata \u043d\u0435 сомневаюсь"
     " предположим неправильный thinks says believes agrees agree expect suspect guessed creo pienso parece creemos"
-    " way doubts refuse used attempt estimate excluded eliminated rejected discarded ruled"
+    " way doubts refuse used excluded eliminated rejected discarded ruled doutons far chance"
+    " reject rejects denies disputes refute refutes disprove disproves bad fake distractor distractors"
 )
 _AROUND_WORDS = '*(":,'
 
@@ -224,14 +249,21 @@ def is_asked(text: str, start: int, end: int) -> bool:
 # "I cannot tell how many", "it cannot be determined": no number before it, and none in its clause, is an answer.
 _DECLINES = re.compile(
     r"\b(?:(?:I|we|one)\s(?:(?:really|just|still|simply|honestly)\s)?(?:(?:cannot|can\snot|can['\u2019]t|could\snot"
-    r"|couldn['\u2019]t|(?:am|are)\s(?:not\sable|unable)\sto)\s(?:\w{1,12}ly\s)?(?:tell|determine|say|know|answer|solve|figure\sout"
-    r"|work\sout|compute|calculate|conclude|(?:find|give|provide)\s(?:the|an?|any)\s(?:\w{1,12}\s)?(?:answer|solution|value|result"
+    r"|couldn['\u2019]t|(?:am|are)\s(?:not\sable|unable)\sto)\s(?:\w{1,12}ly\s)?(?:tell|determine|say|know|answer"
+    r"|solve|figure\sout"
+    r"|work\sout|compute|calculate|conclude|(?:find|give|provide)\s(?:the|an?|any)\s(?:\w{1,12}\s)?(?:answer|solution"
+    r"|value|result"
     r"|number))(?!\s(?:more|any|anything|enough|for\s(?:sure|certain)|with\scertainty))"
-    r"|(?:do\snot|don['\u2019]t)\sknow(?!\s(?:if|whether|why|who|that|any\s(?:other|better))\b)|have\sno\sidea|give\sup)"
-    r"|(?:it|this|that|(?:the|an?|this)\s(?:\w{1,15}\s){1,4})\s?(?:cannot|can['\u2019]t|can\snot|could\snot)\sbe\s(?:\w{1,12}ly\s)?"
+    r"|(?:do\snot|don['\u2019]t)\sknow(?!\s(?:if|whether|why|who|that|any\s(?:other|better))\b)|have\sno\sidea"
+    r"|give\sup)"
+    r"|(?:it|this|that|(?:the|an?|this)\s(?:\w{1,15}\s){1,4})\s?(?:cannot|can['\u2019]t|can\snot"
+    r"|could\snot)\sbe\s(?:\w{1,12}ly\s)?"
     r"(?:determined|known|found|computed|calculated|answered|deduced|derived|inferred)"
     r"|(?:not|n['\u2019]t)\s(?:enough|sufficient)\s(?:information|data|details)|insufficient\s(?:information|data)"
-    r"|(?:no\sway|impossible)\sto\s(?:tell|know|determine|say)(?!\s(?:more|for\ssure))"
+    r"|(?:information|data)\s(?:is|are)\s(?:insufficient|missing|lacking|not\s(?:sufficient|enough|given))"
+    r"|(?:problem|question)\shas\sno\s(?:\w{1,10}\s)?answer"
+    r"|(?:no\sway|impossible|unable|not\s(?:able|possible))\sto\s(?:tell|know|determine|say|answer|solve)(?!\s(?:more"
+    r"|for\ssure))"
     r"|je\sne\ssais\spas|no\s(?:lo\s)?s\u00e9|ich\swei\u00df\s(?:es\s)?nicht|n\u00e3o\ssei|non\s(?:lo\s)?so"
     r"|не[ ]знаю)\b"
     r"|(?:无法|無法|不能)(?:确定|確定|判断|判斷|知道|回答|得出)|我?不(?:知道|清楚)|(?:わかり|分かり|決定でき)ません|모르겠|알\s수\s없",
@@ -239,18 +271,21 @@ _DECLINES = re.compile(
 )
 # Every such text in ASCII has one of these.
 _DECLINING = (
-    *("know", "cannot", "can't", "can not", "could not", "couldn't", "unable", "not able", "enough", "sufficient"),
-    *("impossible", "no way", "no idea", "give up", "ne sais", "no s", "non so", "non lo so", "unsure", "uncertain"),
-    *("not sure", "n't sure", "not certain", "n't certain", "not confident"),
+    *("know", "cannot", "can't", "can not", "could not", "couldn't", "unable", "not able", "not possible"),
+    *("impossible", "enough", "sufficient", "data", "information", "no answer", "has no", "no way", "no idea"),
+    *("give up", "ne sais", "no s", "non so", "non lo so", "unsure", "uncertain", "not sure", "n't sure"),
+    *("not certain", "n't certain", "not confident"),
 )
 # "It might be 12, but I am not sure."
 _UNSURE = re.compile(
     r"\b(?:might|may|could|perhaps|maybe|possibly)\b[^.!?\n]{1,100}\b(?:but|however|although|though)\b[^.!?\n]{0,40}"
-    r"(?:(?:\bnot|n['\u2019]t|\bcannot)\s(?:\w{1,12}\s){0,3}(?:sure|certain|certainty|confident)|\b(?:unsure|uncertain))\b",
+    r"(?:(?:\bnot|n['\u2019]t|\bcannot)\s(?:\w{1,12}\s){0,3}(?:sure|certain|certainty|confident)|\b(?:unsure"
+    r"|uncertain))\b",
     re.IGNORECASE,
 )
 _CONCLUDES = re.compile(
-    r"[,;:\u2014\u2013]|\b(?:but|so|maybe|perhaps|probably|guess|think|say|until|unless|without|except|that|other|because)\b",
+    r"[,;:\u2014\u2013\uff0c\uff1b\uff1a]|\b(?:but|so|maybe|perhaps|probably|guess|think|say|until|unless|without"
+    r"|except|that|other|because)\b",
     re.IGNORECASE,
 )
 _GOES_ON = re.compile(r"\b(?:but|however|though|although|anyway|needed|matters?|nevertheless|still)\b", re.IGNORECASE)

@@ -66,7 +66,8 @@ _BESIDE = re.compile(r"(?:(?<![A-Za-z])[A-J]\)?\s*(?:,|&|and|or|nor)|\bneither|\
 _AND_MORE = re.compile(r"\s*(?:,|&|and|or)\s*\(?[A-J](?![\w'])")
 
 _NONE = re.compile(
-    r"\b(?:there\s+(?:is|are|exists?)|has|have|having|with|admits?)\s+(?P<none>no\s+(?:(?P<kind>real|such|valid|possible"
+    r"\b(?:there\s+(?:is|are|exists?)|has|have|having|with|admits?)\s+(?P<none>no\s+(?:(?P<kind>real|such|valid"
+    r"|possible"
     r"|feasible)\s+)?(?:solutions?|roots?))\b|\b(?P<exists>no\s+(?:real\s+|such\s+|valid\s+)?solutions?)\s+exists?\b"
     r"|\bthere\s+(?:is|are|exists?)\s+(?P<such>no\s+(?:such\s+(?:\w+\s+)?(?:number|value|integer|point|function)s?"
     r"|(?:real\s+)?(?:number|value)s?\s+(?:of\s+\S+\s+)?(?:that|which|satisf\w+|such)))\b",
@@ -77,7 +78,8 @@ _NOTHING = re.compile(r"\b(?:does\s+not|doesn['\u2019]t)\s+exist\b|\bis\s+(?P<un
 _NO = re.compile(r"\bno\s", re.IGNORECASE)
 _EXISTS = re.compile(r"exist|undefined", re.IGNORECASE)
 _ON = re.compile(
-    r"\s*(?:[.!,]|\Z|in\b|to\b|of\b|within\b|among\b|over\b|at\s+all\b|that\s+satisf|satisfying\b|because\b|since\b|as\b"
+    r"\s*(?:[.!,]|\Z|in\b|to\b|of\b|within\b|among\b|over\b|at\s+all\b|that\s+satisf|satisfying\b|because\b|since\b"
+    r"|as\b"
     r"|for\s+(?:the|this|our)\b)",
     re.IGNORECASE,
 )
@@ -116,7 +118,8 @@ _MONTH = (
     r"|Jan\.?|Feb\.?|Mar\.?|Apr\.?|Jun\.?|Jul\.?|Aug\.?|Sept?\.?|Oct\.?|Nov\.?|Dec\.?)"
 )
 _DATE = (
-    rf"{_MONTH}\s[0-9]{{1,2}}(?:st|nd|rd|th)?(?:,?\s[0-9]{{4}})?|[0-9]{{1,2}}(?:st|nd|rd|th)?\s(?:of\s)?{_MONTH}(?:,?\s[0-9]{{4}})?"
+    rf"{_MONTH}\s[0-9]{{1,2}}(?:st|nd|rd|th)?(?:,?\s[0-9]{{4}})?|[0-9]{{1,2}}(?:st|nd|rd"
+    rf"|th)?\s(?:of\s)?{_MONTH}(?:,?\s[0-9]{{4}})?"
     r"|[0-9]{1,2}/[0-9]{1,2}/[0-9]{4}|[0-9]{4}-[0-9]{2}-[0-9]{2}"
 )
 _RATIO = r"[0-9]{1,9}(?:\s?:\s?[0-9]{1,9}){1,4}"
@@ -138,13 +141,15 @@ _BOUND = re.compile(
     re.IGNORECASE,
 )
 _NAME_AT_END = re.compile(
-    r"\b(?:is|are|was|were|be|been|becomes|named|called|goes to|went to|belongs to)(?:\s(?:on|in|at|by|the))?"
+    r"\b(?:is|are|was|were|be|been|becomes|named|called|goes to|went to|belongs to)"
+    r"(?:\snot\s[\w .'\u2019-]{1,40}?,?\sbut(?:\srather)?)?(?:\s(?:on|in|at|by|the))?"
     r"[:\s*\"'\u201c]{1,4}(?P<name>(?:(?:Mr|Mrs|Ms|Dr|St)\.\s)?[A-Z][\w'\u2019-]*"
     r"(?:\s(?:(?:of|the|and|de|van|von|la)\s)?[A-Z][\w'\u2019-]*){0,4})\Z"
 )
 # "..., not London": what the end of the sentence is not.
 _CONTRAST = re.compile(
-    r"(?:,\s(?:and\s|but\s)?not|,?\s(?:rather\sthan|instead\sof|as\sopposed\sto|and\snot))\s[^,;:]{1,60}\Z",
+    r"(?:,\s(?:and\s|but\s)?not|\s\((?:and\s)?not|,?\s(?:rather\sthan|instead\sof|as\sopposed\sto"
+    r"|and\snot))\s[^,;:]{1,60}\Z",
     re.IGNORECASE,
 )
 _MAX_CONTRAST = 80
