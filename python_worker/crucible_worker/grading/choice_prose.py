@@ -47,9 +47,12 @@ _BARE = (
     rf"(?:[B-HJ-Z]{_NOT_IN_WORD}|[AI]{_NOT_IN_WORD}(?!\s+(?!{_WORDS_AFTER})[a-z]))"
 )
 _LETTER = re.compile(_BARE)
-_JOINT = r"\s{0,2}(?:[/&\u3001\uff0c]|\band/or\b|\bor\b|\band\b|[和或])\s{0,2}"
+_JOINT = (
+    r"\s{0,2}(?:[/&\u3001\uff0c]|\band/or\b|(?:\bor|\band)\b(?:\s(?:maybe|perhaps|possibly|probably|even|also|else)\b)?|[和或])"
+    r"\s{0,2}"
+)
 _COMMA = r"\s?,\s{0,2}"
-_NO_CLAUSE = r"(?!\s+(?:is|was|seems|looks|fits|must|would|has)\b)"  # "between C and D, D is right"
+_NO_CLAUSE = r"(?!\s+(?:is|was|being|seems|looks|fits|must|would|has)\b)"  # "between C and D, D is right"
 _LETTERS = re.compile(
     rf"{_BARE}(?>(?:{_COMMA}{_BARE}){{1,30}},\s?(?:and|or)\s{_BARE}"
     rf"|(?:{_JOINT}{_BARE}|{_COMMA}{_BARE}{_NO_CLAUSE}){{0,30}})"
@@ -82,13 +85,13 @@ _BEFORE_ANSWER = re.compile(
     re.IGNORECASE,
 )
 _BEGINS_SENTENCE = re.compile(rf"(?:^|[.!?;\u3002\uff1b\n]){_OPENING}\Z")
-_ENDS_SENTENCE = re.compile(rf"{_CLOSING}(?:\Z|[^\w\s]|\n)")
+_ENDS_SENTENCE = re.compile(rf"{_CLOSING}(?:\Z|[^\w\s]|\n|(?:or|and)\b)")
 _ENDS_ANSWER = re.compile(rf"{_CLOSING}(?:\Z|[^\w\s]|[{_CJK}]|\n|(?i:{_FUNCTION_WORDS})|[A-Z])")
 _IS_ANSWER = re.compile(
     rf"{_CLOSING}(?:(?:is|are|was|must\s+be|would\s+be|has\s+to\s+be|seems|looks|appears)\s+"
     rf"(?:(?:also|thus|therefore|to\s+be|all|indeed|{_ADVERBS})\s+){{0,2}}(?:(?:the|my|our|an?)\s+)?"
     r"(?:(?:only|most|more|best|single|final|likely|correct|right)\s+){0,2}"
-    r"(?:correct|right|true|answers?|best|choices?|options?|valid|accurate|appropriate|likely|possible|plausible|acceptable|fine|one|mine)\b"
+    r"(?:correct|right|true|answers?|best|choices?|options?|valid|accurate|appropriate|likely|possible|plausible|acceptable|fine|pick|guess|one|mine)\b"
     r"|(?:fits|works|matches|remains|is\s+left|it\s+(?:is|was))\b|[,;]?\s{0,2}(?:because|since)\b"
     rf"|{_OPTION_IN_CHINESE}是?(?:正确|正確|[对對]的|答案|正解))",
     re.IGNORECASE,
