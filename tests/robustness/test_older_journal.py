@@ -29,6 +29,7 @@ from crucible_bridge.types import (
     Sample,
     SamplingParams,
 )
+from crucible_worker.grading.registry import GRADERS
 from crucible_worker.history import rules
 from crucible_worker.journal.schema import JOURNAL_FILE, prepare
 from crucible_worker.testing import ScriptedModel, run_worker
@@ -111,6 +112,7 @@ async def test_what_was_interrupted_is_resumed_by_its_own_rules_alone(state_dir)
 async def test_what_was_interrupted_is_resumed(state_dir, monkeypatch):
     """It completes with what it has, to the last bit the result of an evaluation that nothing interrupted."""
     monkeypatch.setattr(rules, "RULES_VERSION", 1)
+    monkeypatch.setattr(GRADERS["exact_match"], "version", 1)
     async with run_worker(MODELS, state_dir=state_dir) as worker:
         stands = await worker.bridge.evaluation.get_evaluation("interrupted")
         assert (stands.state, stands.done, stands.total) == (EvaluationState.INTERRUPTED, 15, 24)

@@ -49,10 +49,11 @@ _ALL_LETTERS = frozenset(string.ascii_uppercase)
 _EXPLICIT = frozenset({"json", "tag", "box", "sentence"})
 _IN_PROSE = frozenset({"sentence", "marker"})
 _AROUND = string.whitespace + string.punctuation
-_LOOK = re.compile(r"\\(?:text(?:bf|it|rm|sf|tt)?|math(?:rm|bf|it|sf)|mbox|boldsymbol|bm)\s?(?=\{)")
+_LOOK = re.compile(r"\\(?:text(?:bf|it|rm|sf|tt)?|math(?:rm|bf|it|sf)|mbox|boldsymbol|bm)\s?\{([^{}]*+)\}")
 # "the answer is", "Answer:", "choice is", "choose", "\\boxed{": what follows on the line is meant as the answer.
 _MARKER = re.compile(
-    r"(?:\b(?:answer|option|choice)s?(?:\s{1,3}(?:is|are))?\b|\bchoose\b)[^\S\n]{0,3}:?(?=[^\n])|\\boxed\s?\{",
+    r"(?:(?<!other )(?<!remaining )\b(?:answer|option|choice)(?:s(?=\s{1,3}are\b|:))?(?:\s{1,3}(?:is|are)\b)?\b"
+    r"|\bchoose\b)[^\S\n]{0,3}:?(?=[^\n])|\\boxed\s?\{",
     re.IGNORECASE,
 )
 # "(B)", "**B**", "B)" or "B." or "B:" at the start of a line, and a letter alone on its line; in "P(B)" it is a name.
@@ -69,7 +70,7 @@ _BEFORE_LABEL = re.compile(
 )
 _REACH_OF_LABEL = 80
 _LABEL_AT_START = re.compile(r"\W{0,8}([A-Z])(?:[)*_}]{0,4}[).:](?:[*_]{0,3})|\s-)\s")
-_JOINED = re.compile(r"\x1f(?:or|and|[,/&;])\x1f")
+_JOINED = re.compile(r"(?:\x1f(?:(?P<word>or|and)|[,/&;]))+\x1f")
 _MAX_LIST = 200
 # "A, B", "(A) and (C)", '["A", "B"]': a target of several choices, and an answer to it.
 _BETWEEN_NAMES = re.compile(r"\s*(?:[,;/&+\u3001\uff0c]|\band\b|[和与]|\s)\s*(?:and\s)?\s*")
@@ -167,8 +168,8 @@ def _tokens(choices: Sequence[str]) -> Sequence[str]:
 
 
 def _unwrapped(text: str) -> str:
-    """A text without the commands that change only its look: "{D: Rome}"."""
-    return _LOOK.sub("", text) if "\\" in text else text
+    r"""A text without the commands that change only its look: "D: Rome" for "\textbf{D: \text{Rome}}"."""
+    return _LOOK.sub(r"\1", _LOOK.sub(r"\1", text)) if "\\" in text else text
 
 
 def _wrong(letters: str, method: str, reason: str, code: Reason) -> Grade:
@@ -342,6 +343,8 @@ def _named_within(text: str, texts: Sequence[str], names: _Names, *, marked: boo
         found = leading(text, ruled_out=ruled_out)
     if len(found) == 1 and (own := _labelled_text(text, found[0], texts, names)):
         return own
+    if marked and not found and (own := _leading_text(text, texts)):
+        return own
     named = _indices(found, names)
     if names.pattern is not None:
         found = letters_of(names.pattern.finditer(text), text, ruled_out=ruled_out)
@@ -356,6 +359,22 @@ def _named_within(text: str, texts: Sequence[str], names: _Names, *, marked: boo
             held = held.replace(choice, DIVIDER * 2)
     named += [index for _, index in sorted(places)]
     return list(dict.fromkeys(named or _indices(in_prose(text, ruled_out=ruled_out), names)))
+
+
+def _leading_text(text: str, texts: Sequence[str]) -> list[int]:
+    """The choice whose text follows a marker, if no other one is joined to it: "Oslo, since Rome is in Italy"."""
+    held = tokens_of(text.casefold().lstrip(_AROUND))
+    begun = [choice for choice in texts if held.startswith(choice)]
+    if not begun:
+        return []
+    longest = max(begun, key=len)
+    rest = held[len(longest) - 1 :]
+    if (joint := _JOINED.match(rest)) is not None:
+        others = rest[joint.end() - 1 :]
+        if any(others.startswith(choice) or (joint["word"] and choice in others) for choice in texts):
+            return []
+    behind = rest[:REACH_OF_CLAUSE].replace(DIVIDER, " ")
+    return [] if is_ruled_out(behind, 0, 0) else [index for index, other in enumerate(texts) if other == longest]
 
 
 def _labelled_text(text: str, letter: str, texts: Sequence[str], names: _Names) -> list[int]:

@@ -47,8 +47,16 @@ _BARE = (
     rf"(?:[B-HJ-Z]{_NOT_IN_WORD}|[AI]{_NOT_IN_WORD}(?!\s+(?!{_WORDS_AFTER})[a-z]))"
 )
 _LETTER = re.compile(_BARE)
-_JOINT = r"\s{0,2}(?:[,/&\u3001\uff0c]|\bor\b|\band\b|[和或])\s{0,2}"
-_LETTERS = re.compile(rf"{_BARE}(?>(?:{_JOINT}{_BARE}){{0,30}})")
+_JOINT = (
+    r"\s{0,2}(?:[/&\u3001\uff0c]|\band/or\b|(?:\bor|\band)\b(?:\s(?:maybe|perhaps|possibly|probably|even|also|else)\b)?|[和或])"
+    r"\s{0,2}"
+)
+_COMMA = r"\s?,\s{0,2}"
+_NO_CLAUSE = r"(?!\s+(?:is|was|being|seems|looks|fits|must|would|has)\b)"  # "between C and D, D is right"
+_LETTERS = re.compile(
+    rf"{_BARE}(?>(?:{_COMMA}{_BARE}){{1,30}},\s?(?:and|or)\s{_BARE}"
+    rf"|(?:{_JOINT}{_BARE}|{_COMMA}{_BARE}{_NO_CLAUSE}){{0,30}})"
+)
 # After a marker the first letter decides, or the first ones: "the answer is B, because A ...", "answer: A or B".
 _LEADING = re.compile(rf"[^\w\n]{{0,8}}({_LETTERS.pattern})")
 _OPTION = re.compile(
@@ -70,20 +78,21 @@ _CHOOSING = (
     r"|remains?|leaves?|(?:vote|opt|go|settle|went)\s+(?:for|on))"
 )
 _BEFORE_ANSWER = re.compile(
-    rf"(?:(?:^|[.!?;:\u3002\uff1a\uff1b\n\u2192\u21d2\u2013\u2014]|[-=]>"
-    rf"|\b(?:is|be|are|was|(?:it|that){_QUOTE}s|answer|options?|choices?|letters?|but|hmm|well|maybe|perhaps|possibly"
+    rf"(?:(?:[:\uff1a\u2192\u21d2\u2013\u2014]|[-=]>|\bno,|\b(?:match(?:es)?|corresponds?\s+to|is|be|are|was|(?:it|that){_QUOTE}s|answer|options?|choices?|letters?|but|hmm|well|maybe|perhaps|possibly"
     rf"|doubt|sure|okay|yes|{_CHOOSING}|{_CONCLUSIONS}|{_ADVERBS}),?)"
     rf"(?:\s{{1,2}}(?:{_ADVERBS}|{_CONCLUSIONS}|the|option|choice|letter|answer)){{0,2}}{_OPENING}"
     rf"|(?:[选選][择擇项項]?|答案|[是为為故\u306f\uc740\ub294]|因此|所以|只有)(?:[选選][择擇项項]?)?{_OPENING})\Z",
     re.IGNORECASE,
 )
+_BEGINS_SENTENCE = re.compile(rf"(?:^|[.!?;\u3002\uff1b\n]){_OPENING}\Z")
+_ENDS_SENTENCE = re.compile(rf"{_CLOSING}(?:\Z|[^\w\s]|\n|(?:or|and)\b)")
 _ENDS_ANSWER = re.compile(rf"{_CLOSING}(?:\Z|[^\w\s]|[{_CJK}]|\n|(?i:{_FUNCTION_WORDS})|[A-Z])")
 _IS_ANSWER = re.compile(
     rf"{_CLOSING}(?:(?:is|are|was|must\s+be|would\s+be|has\s+to\s+be|seems|looks|appears)\s+"
     rf"(?:(?:also|thus|therefore|to\s+be|all|indeed|{_ADVERBS})\s+){{0,2}}(?:(?:the|my|our|an?)\s+)?"
-    r"(?:(?:only|most|best|single|final|likely|correct|right)\s+){0,2}"
-    r"(?:correct|right|true|answers?|best|choices?|options?|valid|accurate|appropriate|likely|one|mine)\b"
-    r"|(?:fits|works|matches|remains|is\s+left)\b|[,;]?\s{0,2}(?:because|since)\b"
+    r"(?:(?:only|most|more|best|single|final|likely|correct|right)\s+){0,2}"
+    r"(?:correct|right|true|answers?|best|choices?|options?|valid|accurate|appropriate|likely|possible|plausible|acceptable|fine|pick|guess|one|mine)\b"
+    r"|(?:fits|works|matches|remains|is\s+left|it\s+(?:is|was))\b|[,;]?\s{0,2}(?:because|since)\b"
     rf"|{_OPTION_IN_CHINESE}是?(?:正确|正確|[对對]的|答案|正解))",
     re.IGNORECASE,
 )
@@ -123,6 +132,12 @@ _GIVEN_UP = re.compile(
     rf"(?:cannot|can{_QUOTE}t|do(?:\s?not|n{_QUOTE}t)|am\s+not|could(?:\s?not|n{_QUOTE}t))\b)",
     re.IGNORECASE,
 )
+# A question to which a mention belongs: "Could the answer be C?"
+_ASKS = re.compile(
+    r"\s{0,3}(?:(?:so|but|hmm|well),?\s)?(?:is|are|was|could|would|can|might|should|does|do|what|which|why|how)\b",
+    re.IGNORECASE,
+)
+_IS_ASKED = re.compile(r"[^.!?\n]{0,80}\?")
 _CLAUSE_ENDS = re.compile(
     r"[.!?;\n\u3002\uff0c\uff1b]|,\s(?=(?:and|which|I|we)\b)|\b(?:then|so|but|thus|hence|therefore)\b,?|因此",
     re.IGNORECASE,
@@ -160,6 +175,8 @@ def leading(text: str, *, ruled_out: bool) -> list[str]:
     match = _LEADING.match(text)
     if match is None or _PART_OF_NAME.match(text, match.end()):
         return []
+    if not ruled_out and is_ruled_out(text, *match.span(1)):
+        return []
     return letters_of(_LETTER.finditer(text, match.start(1), match.end(1)), text, ruled_out=ruled_out)
 
 
@@ -172,7 +189,10 @@ def in_prose(text: str, *, ruled_out: bool) -> list[str]:
         if passed == MAX_MENTIONS:
             break
         start, end = match.span()
-        given = _BEFORE_ANSWER.search(text, max(0, start - REACH), start) and _ENDS_ANSWER.match(text, end)
+        reach = max(0, start - REACH)
+        given = (_BEFORE_ANSWER.search(text, reach, start) and _ENDS_ANSWER.match(text, end)) or (
+            _BEGINS_SENTENCE.search(text, reach, start) and _ENDS_SENTENCE.match(text, end)
+        )
         if (given or _IS_ANSWER.match(text, end)) and not is_ruled_out(text, start, end):
             letters |= dict.fromkeys(letters_of(_LETTER.finditer(text, start, end), text))
     return list(letters)
@@ -184,6 +204,9 @@ def is_ruled_out(text: str, start: int, end: int, *, by_what_follows: bool = Tru
     if (listed := _LISTED_BEFORE.search(before)) and not _IS_ANSWER.match(behind):
         before = before[: listed.start()]
     if rejected(before[-REACH:], behind[:REACH] if by_what_follows else ""):
+        return True
+    sentence = before[max((cut.end() for cut in _SENTENCE_ENDS.finditer(before)), default=0) :]
+    if _ASKS.match(sentence) and _IS_ASKED.match(behind):
         return True
     if by_what_follows and (_RULED_OUT_AFTER.match(behind) or _GIVEN_UP.match(behind)):
         return True
