@@ -78,7 +78,7 @@ class _Block(NamedTuple):
     """Whether it is the beginning of the answer."""
 
 
-class _Candidate(NamedTuple):
+class _FoundProgram(NamedTuple):
     """Text that may be the program."""
 
     at: int
@@ -124,7 +124,7 @@ def program_of(response: str, wanted: Iterable[str] = ()) -> tuple[str, str]:
 
 
 def _last(
-    candidates: Sequence[_Candidate], names: frozenset[str], default: Sequence[_Candidate] = ()
+    candidates: Sequence[_FoundProgram], names: frozenset[str], default: Sequence[_FoundProgram] = ()
 ) -> tuple[str, str]:
     """The last one that defines a name; if none does, the last of the default, or of all."""
     defining = (each for each in reversed(candidates) if names and _defines(each.text, names))
@@ -136,15 +136,15 @@ def _defines(program: str, names: frozenset[str]) -> bool:
     return any(found[1] in names or found[2] in names for found in _DEFINITION.finditer(program))
 
 
-def _candidate(segment: Segment, at: int, names: frozenset[str]) -> _Candidate:
-    return _Candidate(at, _dedented(segment.text, names), "whole" if segment.alone and not at else "block")
+def _candidate(segment: Segment, at: int, names: frozenset[str]) -> _FoundProgram:
+    return _FoundProgram(at, _dedented(segment.text, names), "whole" if segment.alone and not at else "block")
 
 
-def _in_block(block: _Block, names: frozenset[str]) -> Sequence[_Candidate]:
+def _in_block(block: _Block, names: frozenset[str]) -> Sequence[_FoundProgram]:
     """A block, or the code in one that nothing closes: prose may follow it there."""
     found, divided = ((), False) if block.closed else segments_of(block.text)
     if not found or not divided:
-        return [_Candidate(block.start, _dedented(block.text, names), "whole" if block.lead else "block")]
+        return [_FoundProgram(block.start, _dedented(block.text, names), "whole" if block.lead else "block")]
     candidates = [_candidate(segment, block.start, names) for segment in found]
     return candidates if block.lead else [each._replace(extraction="block") for each in candidates]
 
