@@ -34,6 +34,7 @@ _LINE_OF_BODY = re.compile(
     r"^(?P<indent>[ \t]*)(?:(?P<head>(?:def|class|async)\b|[@)\]}])|(?P<ends>return|yield|nonlocal)\b|\S)", re.M
 )
 _SCRIPT = re.compile(r"^(?:async def|def|class|import|from|@)\b|\b(?:input|print)\(|\bstdin\b", re.MULTILINE)
+_MAX_INDENT = 200  # that is taken from a program
 _MAX_BLOCKS = 1_000  # that are read, the first one aside: the last ones
 _DEEPEST = 3  # blanks before a fence, beyond those of the block's own indent
 _NEXT_TURN = re.compile(f"^(?:{NEXT_TURN.pattern})", re.MULTILINE)
@@ -153,6 +154,8 @@ def _dedented(text: str, names: frozenset[str]) -> str:
     """A program without the indent that all of its lines have; the body of a function keeps it."""
     begin = len(text) - len(text.lstrip())
     if text[begin - 1 : begin] not in (" ", "\t"):  # the usual case
+        return text
+    if begin - text.rfind("\n", 0, begin) > _MAX_INDENT:
         return text
     program = textwrap.dedent(text)
     if program.lstrip("\n")[:1] in (" ", "\t") or _is_body(program):
