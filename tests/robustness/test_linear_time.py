@@ -44,7 +44,7 @@ from crucible_worker.evaluators.inspect.frames import unpack
 from crucible_worker.evaluators.preference import pair_of
 from crucible_worker.grading.base import DirectGrader
 from crucible_worker.grading.code.assertions import Proxied, read_assertions, with_modules
-from crucible_worker.grading.code.compare import difference, equals
+from crucible_worker.grading.code.compare import Allowed, difference, equals, equals_json
 from crucible_worker.grading.code.extract import program_of
 from crucible_worker.grading.code.records import read_input_output
 from crucible_worker.grading.extract import extract
@@ -63,6 +63,7 @@ from crucible_worker.util.reasoning import part_thinking
 from tests.robustness.linear_time import MAX_RATIO, Row, ratios
 
 SCHEMA = JsonSchema.parse('{"uniqueItems": true}', "schema")
+CLOSE = OutputComparison(absolute_tolerance=0.1)
 TESTS = Proxied(sources=("assert math.isclose(f(1), 1)",), classes={"f": False, "math": False})
 KEY = "canary-0123456789"
 RESPONSE = metrics_pb2.ComputeTrajectoryMetricsResponse
@@ -172,6 +173,22 @@ ROWS = {
             ("surrogates", "\ud800 ", 4_000),
         )
     },
+    "code: special tokens in a text": Row(make=lambda n: 'x = """' + "<|a|> " * n + '"""', run=program_of, size=4_000),
+    "code: escaped quotes and tags": Row(make=lambda n: "'" + '<think>\\"' * n, run=program_of, size=4_000),
+    "code: a value of many numbers within a tolerance": Row(
+        make=lambda n: [0.1] * n, run=lambda value: equals_json(value, [0.2] * len(value), Allowed(CLOSE)), size=4_000
+    ),
+    "code: a value of numbers at the edge of a tolerance": Row(
+        make=lambda n: [0.8] * n, run=lambda value: equals_json(value, [0.7] * len(value), Allowed(CLOSE)), size=500
+    ),
+    "code: a returned Fraction within a tolerance": Row(
+        make=lambda n: {"q": [_hex(n, 1), _hex(n, 2)]},
+        run=lambda value: equals_json(value, 1.5, Allowed(CLOSE)),
+        size=50_000,
+    ),
+    "code: a returned integer within a tolerance": Row(
+        make=lambda n: {"i": _hex(n, 1)}, run=lambda value: equals_json(value, 1.5, Allowed(CLOSE)), size=50_000
+    ),
     "code: a definition without a name": Row(
         make=lambda n: "```\n" + "async " * n + "\n" + "x" + " " * n,
         run=lambda text: program_of(text, ["f"]),

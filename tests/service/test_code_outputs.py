@@ -173,6 +173,18 @@ GRADED: dict[str, tuple[str, CodeTest, Verdict, float]] = {
         CORRECT,
         1.0,
     ),
+    "a draft in reasoning": (
+        "<think>\n```python\ndef f(): return 1\n```\nOr is it two?",
+        Assertions("assert f() == 1"),
+        INCORRECT,
+        0.0,
+    ),
+    "a program behind a draft, before another turn": (
+        "<think>\n```python\ndef f(): return 2\n```\n</think>\nSo:\n\ndef f(): return 1\n<|im_end|>\n<|im_start|>user",
+        Assertions("assert f() == 1"),
+        CORRECT,
+        1.0,
+    ),
     "names that LeetCode gives": (
         "class Solution:\n    def f(self, xs: List[int]) -> Optional[int]:\n"
         "        heap = list(Counter(xs))\n        heapify(heap)\n"

@@ -1246,9 +1246,11 @@ class ExtractedProgram:
     """A program."""
 
     program: str = ""
-    """The program, as it is written in the response, without the indent of its fence; empty if there is none."""
+    """The program, as it is written in the response, without an indent of all its lines; empty if there is none."""
     extraction: str = ""
-    """"block", a fenced block of Python; "whole", all of a response without a block; empty if there is none."""
+    """"block", a fenced block of Python, or code between marks or sentences; "whole", all of a response without a
+    block, or its beginning; empty if there is none.
+    """
     reason: str = ""
     """Why there is no program, if that is not plain; also that invalid UTF-8 became U+FFFD."""
     problem: Problem | None = None

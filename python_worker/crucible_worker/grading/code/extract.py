@@ -34,6 +34,8 @@ _LINE_OF_BODY = re.compile(
     r"^(?P<indent>[ \t]*)(?:(?P<head>(?:def|class|async)\b|[@)\]}])|(?P<ends>return|yield|nonlocal)\b|\S)", re.M
 )
 _SCRIPT = re.compile(r"^(?:async def|def|class|import|from|@)\b|\b(?:input|print)\(|\bstdin\b", re.MULTILINE)
+_MAX_INDENT = 200  # that is taken from a program
+_MAX_BLOCKS = 1_000  # that are read, the first one aside: the last ones
 _DEEPEST = 3  # blanks before a fence, beyond those of the block's own indent
 _NEXT_TURN = re.compile(f"^(?:{NEXT_TURN.pattern})", re.MULTILINE)
 
@@ -46,7 +48,7 @@ _REASONING_TAG = re.compile("|".join(map(re.escape, sorted(TAGS))), re.IGNORECAS
 # A text in quotes on one line; a quote after a letter is an apostrophe, unless the letters are a prefix of Python's.
 _QUOTED = re.compile(
     r"(?:(?<![\w\"'])|(?<=\b[rbfuRBFU])|(?<=\b[rbfRBF][rbfRBF]))"
-    r"(?:\"(?!\"\")(?>(?:[^\"\\\n]++|\\.)*)\"|'(?!'')(?>(?:[^'\\\n]++|\\.)*)')"
+    r"(?:\"(?!\"\")(?>(?:[^\"\\\n]++|\\.)*)\"?|'(?!'')(?>(?:[^'\\\n]++|\\.)*)'?)"
 )
 _TRIPLE = re.compile(
     r'"""(?>(?:[^"\\]++|\\.|"(?!""))*)(?:"""|\Z)' + r"|'''(?>(?:[^'\\]++|\\.|'(?!''))*)(?:'''|\Z)", re.DOTALL
@@ -77,7 +79,7 @@ class _Block(NamedTuple):
     """Whether it is the beginning of the answer."""
 
 
-class _Candidate(NamedTuple):
+class _FoundProgram(NamedTuple):
     """Text that may be the program."""
 
     at: int
@@ -123,7 +125,7 @@ def program_of(response: str, wanted: Iterable[str] = ()) -> tuple[str, str]:
 
 
 def _last(
-    candidates: Sequence[_Candidate], names: frozenset[str], default: Sequence[_Candidate] = ()
+    candidates: Sequence[_FoundProgram], names: frozenset[str], default: Sequence[_FoundProgram] = ()
 ) -> tuple[str, str]:
     """The last one that defines a name; if none does, the last of the default, or of all."""
     defining = (each for each in reversed(candidates) if names and _defines(each.text, names))
@@ -135,15 +137,15 @@ def _defines(program: str, names: frozenset[str]) -> bool:
     return any(found[1] in names or found[2] in names for found in _DEFINITION.finditer(program))
 
 
-def _candidate(segment: Segment, at: int, names: frozenset[str]) -> _Candidate:
-    return _Candidate(at, _dedented(segment.text, names), "whole" if segment.alone and not at else "block")
+def _candidate(segment: Segment, at: int, names: frozenset[str]) -> _FoundProgram:
+    return _FoundProgram(at, _dedented(segment.text, names), "whole" if segment.alone and not at else "block")
 
 
-def _in_block(block: _Block, names: frozenset[str]) -> Sequence[_Candidate]:
+def _in_block(block: _Block, names: frozenset[str]) -> Sequence[_FoundProgram]:
     """A block, or the code in one that nothing closes: prose may follow it there."""
     found, divided = ((), False) if block.closed else segments_of(block.text)
     if not found or not divided:
-        return [_Candidate(block.start, _dedented(block.text, names), "whole" if block.lead else "block")]
+        return [_FoundProgram(block.start, _dedented(block.text, names), "whole" if block.lead else "block")]
     candidates = [_candidate(segment, block.start, names) for segment in found]
     return candidates if block.lead else [each._replace(extraction="block") for each in candidates]
 
@@ -152,6 +154,8 @@ def _dedented(text: str, names: frozenset[str]) -> str:
     """A program without the indent that all of its lines have; the body of a function keeps it."""
     begin = len(text) - len(text.lstrip())
     if text[begin - 1 : begin] not in (" ", "\t"):  # the usual case
+        return text
+    if begin - text.rfind("\n", 0, begin) > _MAX_INDENT:
         return text
     program = textwrap.dedent(text)
     if program.lstrip("\n")[:1] in (" ", "\t") or _is_body(program):
@@ -213,7 +217,7 @@ def _opened_by_prompt(text: str, blocks: Sequence[_Block], names: frozenset[str]
 
 def _fenced(text: str, at: int = 0) -> Sequence[_Block]:
     """The fenced blocks of a text from a line on."""
-    blocks: list[_Block] = []
+    spans: list[_Span] = []
     opened: re.Match[str] | None = None
     torn, deepest, indent = False, _DEEPEST, 0
     prose = not begins_as_code(text[at:])  # a program may have such fences in its strings
@@ -228,30 +232,47 @@ def _fenced(text: str, at: int = 0) -> Sequence[_Block]:
         elif not _fits(fence["mark"], opened["mark"]):
             continue
         elif not language and (lead is not None or (fence["before"].isspace() and len(fence["before"]) <= deepest)):
-            inside = _unindented(text[opened.end() + 1 : fence.start()], indent)
-            blocks.append(_block(opened, inside, min(fence.end() + 1, len(text)), closed=True, torn=torn))
+            spans.append(_Span(opened, fence, indent, torn))
             opened = None
         elif lead is not None and _PYTHON.fullmatch(language):
             torn = True
     if opened is not None:
+        spans.append(_Span(opened, None, indent, torn=True))
+    return [_block(text, span) for span in (*spans[:1], *spans[1:][-_MAX_BLOCKS:])]
+
+
+class _Span(NamedTuple):
+    """The fences of a block."""
+
+    opened: re.Match[str]
+    """The first one."""
+    closed: re.Match[str] | None
+    """The other one, if any."""
+    indent: int
+    """Blanks before the lines of the block."""
+    torn: bool
+    """As of a block."""
+
+
+def _block(text: str, span: _Span) -> _Block:
+    opened, closed = span.opened, span.closed
+    language, inside = opened["language"], min(opened.end() + 1, len(text))
+    if closed is not None:
+        end, program = min(closed.end() + 1, len(text)), text[inside : closed.start()]
+    else:
         # A mark at the end of a line of the program closes nothing, unless nothing else does.
-        rest = text[opened.end() + 1 :]
-        ends = (found.start() for found in _LAST_MARK.finditer(rest) if _fits(found["mark"], opened["mark"]))
-        blocks.append(_block(opened, _unindented(rest[: next(ends, None)], indent), len(text), closed=False, torn=True))
-    return blocks
-
-
-def _block(opened: re.Match[str], text: str, end: int, *, closed: bool, torn: bool) -> _Block:
-    language = opened["language"]
+        end, program = len(text), text[inside:]
+        ends = (found.start() for found in _LAST_MARK.finditer(program) if _fits(found["mark"], opened["mark"]))
+        program = program[: next(ends, None)]
     return _Block(
         start=opened.start(),
-        inside=min(opened.end() + 1, end),
+        inside=inside,
         end=end,
-        text=text,
+        text=_unindented(program, span.indent),
         python=not language or _PYTHON.fullmatch(language) is not None,
         bare=not language and not opened["rest"].strip() and not opened["before"].strip(),
-        closed=closed,
-        torn=torn,
+        closed=closed is not None,
+        torn=span.torn,
     )
 
 
@@ -294,9 +315,11 @@ def _is_code(text: str) -> bool:
 
 
 def _blanked(found: re.Match[str]) -> str:
-    """As many other characters, or a long string as it is if it does not end."""
+    """As many other characters; a string that does not end stays as it is."""
     text = found[0]
-    return text if text[:1] == text[1:2] == text[2:3] != text[-1:] else "x" * len(text)
+    quotes = text[:3] if text[0] == text[1:2] == text[2:3] else text[0]
+    ends = text[0] == "#" or (len(text) >= 2 * len(quotes) and text.endswith(quotes))
+    return "x" * len(text) if ends else text
 
 
 def _without_opening(comment: re.Match[str]) -> str:
@@ -309,10 +332,13 @@ def _first_turn(text: str) -> str:
         return text
     leading = _LEADING_TOKENS.match(text)
     text = text[leading.end() :] if leading else text
-    quotes = ""
-    for found in _TOKEN_OR_QUOTES.finditer(_COMMENT.sub(_blanked, _QUOTED.sub(_blanked, text))):
-        if found["quotes"]:
-            quotes = "" if quotes == found[0] else quotes or found[0]
-        elif (not quotes or text.find(quotes, found.end()) < 0) and (before := text[: found.start()].rstrip()):
+    masked = _COMMENT.sub(_blanked, _QUOTED.sub(_blanked, text))
+    behind = 0  # the long string that has begun
+    for found in _TOKEN_OR_QUOTES.finditer(masked):
+        if found.start() < behind:
+            continue
+        if quotes := found["quotes"]:
+            behind = masked.find(quotes, found.end()) + len(quotes)
+        elif before := text[: found.start()].rstrip():
             return f"{before}\n"
     return text

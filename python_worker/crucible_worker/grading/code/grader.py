@@ -51,6 +51,7 @@ MAX_TIMEOUTS = 3
 
 _CACHED_TESTS, _CACHED_CHARS = 1_024, 4_000_000
 _LARGE_CHARS = 4_000  # tests from here on are read by a thread
+_LARGE_RESPONSE_CHARS = 20_000  # responses likewise
 _HUGE_CHARS = 50_000  # and from here on by a process, because Python's parser blocks the interpreter
 
 _TOO_MANY = f"there are more than {MAX_TESTS:,} tests, and no more are run"
@@ -120,7 +121,9 @@ class CodeGrader:
             return _failed(item, Reason.BAD_TESTS, str(error), 0)
         if len(tests) > MAX_TESTS:
             return Grade(id=item.id, verdict=Verdict.UNDECIDED, reason=_TOO_MANY)
-        program, extraction = program_of(item.response, sorted({name for test in tests for name in _names(test)}))
+        order = item.response, {name for test in tests for name in _names(test)}
+        large = len(item.response) >= _LARGE_RESPONSE_CHARS
+        program, extraction = await asyncio.to_thread(program_of, *order) if large else program_of(*order)
         if not program.strip():
             return Grade(id=item.id, verdict=Verdict.INCORRECT, score=0.0, reason=NO_PROGRAM)
         tests = [with_modules(test, program) if isinstance(test, Proxied) else test for test in tests]

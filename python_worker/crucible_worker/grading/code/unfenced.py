@@ -7,6 +7,7 @@ becomes right here by what is left out of it.
 
 from __future__ import annotations
 
+import builtins
 import keyword
 import re
 import unicodedata
@@ -56,6 +57,8 @@ _MARKUP = re.compile(r"(?:[-*+\u2022\u2013\u2014]|[0-9]{1,3}[.)])[ \t]+|[*_]{1,3
 _NEVER_PYTHON = re.compile(r"\*\*\w|`\w|>[> ]|[|\u2022\u25cf\u25aa\u2013\u2014\u2192]|[-=*_]{3,}[ \t]*\Z")
 _FULL_WIDTH = re.compile(r"[^\W\d_a-zA-Z][^\"'=#\n(]{0,100}[\uff1a\uff0c\u3002\uff01\uff1f\u3001\uff1b]")
 _FULL_STOP = re.compile(r"[^\W\d_][.!?]\Z")  # an attribute without a name, or an operator without an operand
+_SHORT = re.compile(r"[^\W\d_a-z][\w ,;:'\u2019-]{0,60}[.!?]")
+_WORD_ALONE = re.compile(r"[A-Z][a-z]{1,30}")
 _LOWER = re.compile(r"[a-z][\w ,;:'\u2019`()/-]+[.!?:]")
 _STATEMENTS = frozenset({*keyword.kwlist, "print", "exec", "elseif", "function", "match", "case"})
 _LINE_CHARS = 300  # of a line, that are read
@@ -208,7 +211,9 @@ class _Reader:
             indents or not adjacent or (len(words) < _MOST_WORDS and not line.endswith(_ENDS))
         ):
             return False
-        if adjacent or (whole and len(words) >= _LEAST_WORDS and _FULL_STOP.search(line)):
+        if adjacent or (whole and len(words) >= _LEAST_WORDS and _FULL_STOP.search(line)) or _SHORT.fullmatch(line):
+            return True
+        if self._begin is None and not self._found and _WORD_ALONE.fullmatch(line) and not hasattr(builtins, line):
             return True
         return _LABEL.fullmatch(line) is not None or _FULL_WIDTH.match(line) is not None
 
