@@ -16,6 +16,7 @@ from crucible_worker.grading.base import DirectGrader, Grade, Grader, right, und
 from crucible_worker.grading.extract import extract
 from crucible_worker.grading.qualification import REACH, rejected
 from crucible_worker.grading.text import DIVIDER, tokens_of
+from crucible_worker.util.options import values_of
 
 __all__ = [
     "MAX_CHOICES",
@@ -125,9 +126,8 @@ def _judged(response: str, targets: Sequence[str], choices: Sequence[str], label
 
 def choice_grader_of(options: Mapping[str, Any]) -> ChoiceGrader:
     """Make one from options that passed its schema; raises as `check_choices` does."""
-    choices = tuple(options["choices"])
-    check_choices(choices, '["choices"]')
-    return ChoiceGrader(choices=choices)
+    check_choices(options["choices"], '["choices"]')
+    return ChoiceGrader(**values_of(ChoiceGrader, options))
 
 
 def check_choices(choices: Sequence[str], field: str) -> None:
