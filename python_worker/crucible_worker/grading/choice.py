@@ -7,7 +7,6 @@ import dataclasses
 import re
 import string
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
-from typing import Any
 
 from crucible_bridge.errors import InvalidField, clipped
 from crucible_bridge.reasons import Reason
@@ -16,14 +15,12 @@ from crucible_worker.grading.base import DirectGrader, Grade, Grader, right, und
 from crucible_worker.grading.extract import extract
 from crucible_worker.grading.qualification import REACH, rejected
 from crucible_worker.grading.text import DIVIDER, tokens_of
-from crucible_worker.util.options import values_of
 
 __all__ = [
     "MAX_CHOICES",
     "MAX_MENTIONS",
     "ChoiceGrader",
     "check_choices",
-    "choice_grader_of",
     "choices_that_are",
     "names_of",
 ]
@@ -72,6 +69,9 @@ class ChoiceGrader(DirectGrader):
 
     choices: Sequence[str] = ()
     """The choices of samples that have none of their own."""
+
+    def __post_init__(self) -> None:
+        check_choices(self.choices, '["choices"]')
 
     def labelled(self, labels: Sequence[str]) -> Grader:
         """See `base.ReadsLabels`."""
@@ -122,12 +122,6 @@ def _judged(response: str, targets: Sequence[str], choices: Sequence[str], label
     if not named:
         return wrong("", _METHOD, "the response names no choice")
     return right(letters, _METHOD) if named <= expected else wrong(letters, _METHOD)
-
-
-def choice_grader_of(options: Mapping[str, Any]) -> ChoiceGrader:
-    """Make one from options that passed its schema; raises as `check_choices` does."""
-    check_choices(options["choices"], '["choices"]')
-    return ChoiceGrader(**values_of(ChoiceGrader, options))
 
 
 def check_choices(choices: Sequence[str], field: str) -> None:
