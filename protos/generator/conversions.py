@@ -39,7 +39,7 @@ def _module(module: str, schema: Schema) -> str:
         for name in enums
     )
     names_of_types = {type_.python for type_ in types.values()} | {*HAND, *enums, "Goal", "Metrics"}
-    unions = UNIONS if module == MODULES[-1] else {}
+    unions = {name: union for name, union in UNIONS.items() if union.module == module}
     for union in unions.values():
         names_of_types |= {*re.findall(r"\w+", union.name), *(one.type.split(".")[0] for one in union.fields.values())}
     body = "".join(_pair(type_, schema.messages[type_.message], types) for type_ in generated[module])
@@ -50,9 +50,9 @@ def _module(module: str, schema: Schema) -> str:
         by_hand.setdefault(hand.codec, []).extend(f"{hand.stem}_{way}_v1" for way in ("to", "from"))
     for place in MODULES[: MODULES.index(module)]:
         by_hand[place] = _names(generated[place])
+        by_hand[place] += _pair_names(name for name, union in UNIONS.items() if union.module == place)
     imports = [
         *(["import math\n\n"] if "math." in body else []),
-        *_imports("typing", ["Any"], body),
         *_imports("crucible_bridge.codec.enums", [pair_name(name) for name in ENUMS], body),
         *_imports("crucible_bridge.codec.fields", FIELDS, body),
         *(
@@ -167,25 +167,23 @@ def _words(message: Message) -> str:
 
 
 def _union(union: Union, message: Message, types: dict[str, Type]) -> str:
-    """The conversions of a oneof; one of several fields is encoded with the others, by name."""
+    """The conversions of a oneof; other fields of its message are left to who converts them."""
     stem, wire = snake(message.name), f"{message.file}_pb2.{message.name}"
     words = _words(message)
     ((oneof, _),) = message.oneofs.items()
     fields = [field for field in message.fields if field.oneof]
-    rest = len(fields) < len(message.fields)
     parameters = f"value: {union.name}" + (', field: str = ""' if union.path else "")
-    parameters += ", **rest: Any" if rest else ""
-    lines = [f"def {stem}_to_v1({parameters}) -> {wire}:", f'    """Encode: {words}."""', "    match value:"]
+    lines = [f"def {stem}_to_v1({parameters}) -> {wire}:", f'    """Encode: {words}."""']
+    unknown = f'TypeError(f"a {{type(value).__name__}} is no {union.name}")'
     for field in fields:
         kind, value = _member(union, field, types)
         made = f"made({wire}, field, " if union.asked and field.kind != "message" else f"{wire}("
         lines += [
-            f"        case {kind}():",
-            f"            return {made}{field.name}={value}{', **rest' if rest else ''})",
+            f"    if isinstance(value, {kind}):",
+            f"        return {made}{field.name}={value})",
         ]
-    if union.unknown:
-        lines += ["        case _:", f"            raise {union.unknown}"]
     lines += [
+        f"    raise {union.unknown or unknown}",
         "",
         "",
         f'def {stem}_from_v1(message: {wire}, field: str = "") -> {union.name}:',

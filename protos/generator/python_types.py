@@ -89,20 +89,22 @@ class Type:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Union:
-    """A oneof as a union of types: that of a message with nothing else, or one of several fields of a message."""
+    """A oneof as a union of types; what else its message has is converted by hand."""
 
     name: str
     """The union's name."""
-    module: str
+    home: str
     """Module of `crucible_bridge.types` where it is."""
     absent: str
     """What an error says of a message that has none."""
-    unknown: str
-    """What is raised for a value of another type, as Python; empty if no user writes it."""
+    unknown: str = ""
+    """What is raised for a value of another type, as Python; TypeError if empty."""
     fields: Mapping[str, Special] = dataclasses.field(default_factory=dict)
     """What a field is: of one without a message of its own, `type` is its class and the attribute, or plain text."""
     asked: bool = False
     """As of a `Type`."""
+    module: str = "generated"
+    """One of `MODULES`, where its conversions are generated."""
 
     @property
     def path(self) -> bool:
@@ -126,7 +128,7 @@ class Hand:
     """Its annotation, where that is not the message's name."""
 
 
-MODULES = ("prompts", "generated")
+MODULES = ("content", "prompts", "generated")
 """Modules of generated types and conversions; each may import those before it, also through code by hand."""
 
 HAND = {
@@ -135,14 +137,12 @@ HAND = {
     "Dataset": Hand("datasets", "datasets", "dataset"),
     "EvaluatorSpec": Hand("requests", "requests", "evaluator_spec"),
     "Metrics": Hand("results", "outcomes", "metrics", pathless=True),
-    "ModelInput": Hand("data", "data", "model_input", pathless=True),
     "AskedSample": Hand("", "caller_questions", "asked_sample", pathless=True, type="Sample"),
     "EnvironmentQuestion": Hand("callers", "caller_questions", "environment_question", pathless=True),
     "Problem": Hand("generated", "outcomes", "problem", pathless=True),
     "Sample": Hand("data", "data", "sample"),
     "SampledSequence": Hand("models", "sequences", "sampled_sequence", pathless=True),
     "Tensor": Hand("", "sequences", "floats", pathless=True, type="np.ndarray"),
-    "ToolCall": Hand("data", "data", "tool_call", pathless=True),
     "GradeItem": Hand("grade_items", "grade_items", "grade_item"),
     "RubricItem": Hand("grade_items", "grade_items", "rubric_item"),
     "google.protobuf.Struct": Hand("", "options", "options", type="Mapping[str, Any]"),
@@ -154,6 +154,7 @@ SPECIAL = {
     "caller_questions": ("measurements_from_v1", "share_from_v1"),
     "data": ("get_prompt", "set_prompt"),
     "grade_items": ("assertions_from_v1",),
+    "tensors": ("array_to_v1", "token_ids_from_v1"),
     "sequences": ("floats_to_v1", "floats_from_v1", "table_from_v1", "token_array_from_v1", "token_table_from_v1"),
     "transcripts": ("recorded_sample_to_v1", "recorded_sample_from_v1", "sendable_calls", "sendable_to_v1"),
 }
@@ -185,14 +186,14 @@ _PROMPT = Special(encode="set_prompt", decode="get_prompt")
 UNIONS = {
     "ModelRef": Union(
         name="ModelRef",
-        module="models",
+        home="models",
         absent="names no model",
         unknown='TypeError(f"a {type(value).__name__} is no reference to a model: use parse_model")',
         fields={"embedded": Special(type="EmbeddedModel.name")},
     ),
     "CodeTest": Union(
         name="CodeTest",
-        module="code",
+        home="code",
         absent="names no test",
         unknown='InvalidField(field, f"is {clipped(value)}, which is no test; known are: "'
         '"Assertions, StdioTest, CallTest, InputOutputTests")',
@@ -201,31 +202,48 @@ UNIONS = {
     ),
     "ForwardItem": Union(
         name="Datum | str | Conversation",
-        module="",
+        home="",
         absent="has neither a datum nor text nor a conversation",
         unknown='InvalidField(field, f"is a {type(value).__name__}, not a Datum, text or a conversation")',
     ),
     "OrchestratorQuestion": Union(
         name="Question",
-        module="orchestrator",
+        home="orchestrator",
         absent="asks nothing",
-        unknown="",
     ),
     "SamplePrompt": Union(
         name="SamplePrompt",
-        module="transcripts",
+        home="transcripts",
         absent="has no prompt",
-        unknown="",
         fields={
             "text": Special(encode="unicode_text"),
             "conversation": Special(encode="sendable_to_v1"),
             "token_count": Special(type="TokenPrompt.token_count"),
         },
     ),
+    "MessagePart": Union(
+        name="MessagePart",
+        home="data",
+        absent="holds neither text nor an image nor reasoning",
+        fields={"reasoning": Special(type="ReasoningPart.text")},
+        module="content",
+    ),
+    "ModelInputChunk": Union(
+        name="ModelInputChunk",
+        home="data",
+        absent="holds neither tokens nor an image",
+        fields={"tokens": Special(type="TokensChunk.tokens", encode="array_to_v1", decode="token_ids_from_v1")},
+        module="content",
+    ),
 }
 """The oneofs that are unions, by their message."""
 
 TYPES = (
+    Type("ImageChunk", needed="data format", home="data", raw=True, module="content"),
+    Type("ImageAssetChunk", needed="location format", home="data", raw=True, module="content"),
+    Type("ModelInput", needed="chunks", home="data", raw=True, module="content"),
+    Type("ToolCall", home="data", raw=True, module="content"),
+    Type("HubDataset", needed="repo_id split", home="hub", checked=True, raw=True, module="content"),
     *(
         Type(name, needed=needed, home="models", checked=True, raw=True)
         for name, needed in (
@@ -443,12 +461,12 @@ BECAUSE = {
     """,
     "a oneof is a union of types, or a type holds one": """
         EvaluateWithOrchestratorModelRequest EvaluateWithOrchestratorModelResponse FormatScorer
-        AnsweredEnvironment AskedSample EnvironmentQuestion ModelInput ModelInputChunk
+        AnsweredEnvironment AskedSample EnvironmentQuestion
         OrchestratorAnswer Sample ScoreOptions Teacher
     """,
     "one of such a union; most have short forms as text, or methods": """
-        AnsweredForward AnsweredSample ChatMessage Conversation Datum EpisodeAction FileDataset HubDataset
-        ImageAssetChunk ImageChunk InlineDataset Marks MessagePart OpenEpisode TextScorer ToolCall
+        AnsweredForward AnsweredSample ChatMessage Conversation Datum EpisodeAction FileDataset
+        InlineDataset Marks OpenEpisode TextScorer
     """,
     "what models said is bytes in the message and text in the type, which counts what was not UTF-8": """
         AnsweredSequence CodeItem ExtractAnswerRequest ExtractCodeRequest GradeItem RubricItem

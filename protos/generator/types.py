@@ -70,10 +70,11 @@ def make(schema: Schema, into: Path) -> dict[str, str]:
     homes: dict[str, set[str]] = {}
     places = [(name, hand.module) for name, hand in HAND.items() if hand.module not in ("", "generated")]
     places += [(type_.python, type_.home or type_.module) for type_ in types.values()]
-    places += [(union.name, union.module) for union in UNIONS.values() if union.module]
+    places += [(union.name, union.home) for union in UNIONS.values() if union.home]
     for name, home in [*places, *ENUMS.items()]:
         homes.setdefault(home, set()).add(name)
-    return {f"{module}.py": _module(module, schema, types, homes) for module in MODULES}
+    written = {type_.module for type_ in types.values() if not type_.home}
+    return {f"{module}.py": _module(module, schema, types, homes) for module in MODULES if module in written}
 
 
 def _module(module: str, schema: Schema, types: dict[str, Type], homes: dict[str, set[str]]) -> str:

@@ -13,20 +13,15 @@ from crucible_bridge.codec.code import (
     grade_code_request_from_v1,
     grade_code_request_to_v1,
 )
+from crucible_bridge.codec.content import model_input_from_v1, model_input_to_v1
 from crucible_bridge.codec.data import (
     MAX_SAMPLE_ID_BYTES,
-    array_from_v1,
-    array_to_v1,
     conversation_from_v1,
     conversation_to_v1,
     datum_from_v1,
     datum_to_v1,
-    model_input_from_v1,
-    model_input_to_v1,
     sample_from_v1,
     sample_to_v1,
-    tensor_from_v1,
-    tensor_to_v1,
 )
 from crucible_bridge.codec.datasets import dataset_from_v1, dataset_to_v1
 from crucible_bridge.codec.evaluation import (
@@ -124,6 +119,7 @@ from crucible_bridge.codec.results import (
 from crucible_bridge.codec.rubric import (
     rubric_grades_to_v1 as rubric_grades_to_v1,
 )
+from crucible_bridge.codec.tensors import array_from_v1, array_to_v1, tensor_from_v1, tensor_to_v1
 from crucible_bridge.codec.worker import worker_load_onto_v1
 
 __all__ = [

@@ -16,9 +16,9 @@ import numpy as np
 from google.protobuf.message import Message
 
 from crucible_bridge.arrays import floats, to_tensor
-from crucible_bridge.codec.data import array_from_v1
 from crucible_bridge.codec.field_ranges import FieldRange, NeedsFallback, content_range, varint
 from crucible_bridge.codec.fields import EnumPair, entry
+from crucible_bridge.codec.tensors import array_from_v1
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import Array, Dtype
 from crucible_bridge.v1 import types_pb2

@@ -6,13 +6,8 @@ import math
 from collections.abc import Mapping
 
 from crucible_bridge.codec.bulk import vector_from_v1
-from crucible_bridge.codec.data import (
-    array_to_v1,
-    conversation_from_v1,
-    model_input_from_v1,
-    model_input_to_v1,
-    set_prompt,
-)
+from crucible_bridge.codec.content import model_input_to_v1
+from crucible_bridge.codec.data import content_of, set_prompt
 from crucible_bridge.codec.fields import (
     at_least,
     at_most_bytes,
@@ -25,10 +20,10 @@ from crucible_bridge.codec.fields import (
     within,
 )
 from crucible_bridge.codec.options import options_from_v1, options_to_v1
+from crucible_bridge.codec.tensors import array_to_v1
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
     AnsweredEnvironment,
-    Conversation,
     Datum,
     EnvironmentQuestion,
     EpisodeAction,
@@ -121,7 +116,7 @@ def environment_answer_from_v1(message: pb.AnsweredEnvironment, field: str) -> A
     Raises:
         InvalidField: an episode that is not done has no observation, or a value is out of its bounds.
     """
-    observation = _input_from_v1(message, "observation", field)
+    observation = content_of(message, "observation", field)
     if observation is None and not message.done:
         raise InvalidField(field, "has no observation, and the episode is not done")
     if not math.isfinite(message.reward):
@@ -184,7 +179,7 @@ def asked_sample_from_v1(message: pb.AskedSample, field: str) -> Sample:
     Raises:
         InvalidField: it has no input, or the input is malformed.
     """
-    asked = _input_from_v1(message, "input", field)
+    asked = content_of(message, "input", field)
     if asked is None:
         raise InvalidField(field, "has no input")
     return Sample(
@@ -195,20 +190,6 @@ def asked_sample_from_v1(message: pb.AskedSample, field: str) -> Sample:
         choice_labels=tuple(message.choice_labels),
         metadata=dict(message.metadata),
     )
-
-
-def _input_from_v1(
-    message: pb.AskedSample | pb.AnsweredEnvironment, oneof: str, field: str
-) -> str | Conversation | ModelInput | None:
-    match message.WhichOneof(oneof):  # pyright: ignore[reportArgumentType] - each has its own name
-        case "text":
-            return message.text
-        case "conversation":
-            return conversation_from_v1(message.conversation, child(field, "conversation"))
-        case "model_input":
-            return model_input_from_v1(message.model_input, child(field, "model_input"))
-        case _:
-            return None
 
 
 def share_from_v1(score: float, field: str) -> float:

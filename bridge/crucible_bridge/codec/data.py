@@ -4,143 +4,48 @@ from __future__ import annotations
 
 from typing import Any
 
-from crucible_bridge.arrays import from_tensor, to_tensor
+from crucible_bridge.codec.content import (
+    message_part_from_v1,
+    message_part_to_v1,
+    model_input_from_v1,
+    model_input_to_v1,
+    tool_call_from_v1,
+    tool_call_to_v1,
+)
 from crucible_bridge.codec.fields import (
-    EnumPair,
     at_most_bytes,
     child,
     entry,
     made,
-    one_of,
     several,
 )
+from crucible_bridge.codec.tensors import array_from_v1, array_to_v1
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
-    Array,
     ChatMessage,
     Conversation,
     Datum,
-    Dtype,
-    ImageAssetChunk,
-    ImageChunk,
-    MessagePart,
     ModelInput,
-    ModelInputChunk,
-    ReasoningPart,
     Sample,
-    Tensor,
-    TokensChunk,
-    ToolCall,
     bounds,
 )
 from crucible_bridge.v1 import evaluation_pb2, types_pb2
 
 __all__ = [
     "MAX_SAMPLE_ID_BYTES",
-    "array_from_v1",
-    "array_to_v1",
+    "content_of",
     "conversation_from_v1",
     "conversation_to_v1",
     "datum_from_v1",
     "datum_to_v1",
     "get_prompt",
-    "model_input_from_v1",
-    "model_input_to_v1",
     "sample_from_v1",
     "sample_to_v1",
     "set_prompt",
-    "tensor_from_v1",
-    "tensor_to_v1",
-    "tool_call_from_v1",
-    "tool_call_to_v1",
 ]
 
 MAX_SAMPLE_ID_BYTES = bounds.SAMPLE_ID_MAX_BYTES
 """Longest id of a sample in a request."""
-
-_DTYPE = EnumPair(Dtype, types_pb2.Dtype, "DTYPE_")
-
-
-def tensor_to_v1(tensor: Tensor) -> types_pb2.Tensor:
-    """Encode a tensor; its bytes are copied unchanged."""
-    data = tensor.data if isinstance(tensor.data, bytes) else bytes(tensor.data)
-    return types_pb2.Tensor(dtype=_DTYPE.to_v1(tensor.dtype), shape=tensor.shape, data=data)
-
-
-def tensor_from_v1(message: types_pb2.Tensor, field: str) -> Tensor:
-    """Decode a tensor; `from_tensor` checks whether its bytes fit."""
-    dtype = _DTYPE.from_v1(message.dtype, child(field, "dtype"))
-    return Tensor(dtype=dtype, shape=tuple(message.shape), data=message.data)
-
-
-def array_to_v1(array: Array) -> types_pb2.Tensor:
-    """Encode an array."""
-    return tensor_to_v1(to_tensor(array))
-
-
-def array_from_v1(message: types_pb2.Tensor, field: str) -> Array:
-    """Decode an array, a read-only view of the message's bytes."""
-    return from_tensor(tensor_from_v1(message, field), field)
-
-
-def model_input_to_v1(model_input: ModelInput) -> types_pb2.ModelInput:
-    """Encode a model's input."""
-    return types_pb2.ModelInput(chunks=[_chunk_to_v1(chunk) for chunk in model_input.chunks])
-
-
-def model_input_from_v1(message: types_pb2.ModelInput, field: str) -> ModelInput:
-    """Decode a model's input."""
-    return ModelInput(
-        tuple(_chunk_from_v1(chunk, f"{field}.chunks[{index}]") for index, chunk in enumerate(message.chunks))
-    )
-
-
-def _chunk_to_v1(chunk: ModelInputChunk) -> types_pb2.ModelInputChunk:
-    if isinstance(chunk, TokensChunk):
-        return types_pb2.ModelInputChunk(tokens=array_to_v1(chunk.tokens))
-    if isinstance(chunk, ImageChunk):
-        return types_pb2.ModelInputChunk(image=_image_to_v1(chunk))
-    return types_pb2.ModelInputChunk(image_asset=_asset_to_v1(chunk))
-
-
-def _chunk_from_v1(message: types_pb2.ModelInputChunk, field: str) -> ModelInputChunk:
-    match message.WhichOneof("chunk"):
-        case "tokens":
-            tokens = array_from_v1(message.tokens, child(field, "tokens"))
-            if isinstance(tokens, Tensor) or tokens.ndim != 1 or tokens.dtype.name not in ("int32", "int64"):
-                raise InvalidField(
-                    child(field, "tokens"),
-                    f"has {tokens.dtype} of shape {list(tokens.shape)}, must have i32 or i64 in one dimension",
-                )
-            return TokensChunk(tokens=tokens)
-        case "image":
-            return _image_from_v1(message.image, child(field, "image"))
-        case "image_asset":
-            return _asset_from_v1(message.image_asset, child(field, "image_asset"))
-        case _:
-            raise InvalidField(field, "holds neither tokens nor an image")
-
-
-def _image_to_v1(image: ImageChunk) -> types_pb2.ImageChunk:
-    return types_pb2.ImageChunk(data=image.data, format=image.format, expected_tokens=image.expected_tokens)
-
-
-def _image_from_v1(message: types_pb2.ImageChunk, field: str) -> ImageChunk:
-    one_of(message.format, bounds.IMAGE_CHUNK_FORMAT_ONE_OF, child(field, "format"))
-    tokens = message.expected_tokens if message.HasField("expected_tokens") else None
-    return ImageChunk(data=message.data, format=message.format, expected_tokens=tokens)
-
-
-def _asset_to_v1(asset: ImageAssetChunk) -> types_pb2.ImageAssetChunk:
-    return types_pb2.ImageAssetChunk(
-        location=asset.location, format=asset.format, expected_tokens=asset.expected_tokens
-    )
-
-
-def _asset_from_v1(message: types_pb2.ImageAssetChunk, field: str) -> ImageAssetChunk:
-    one_of(message.format, bounds.IMAGE_ASSET_CHUNK_FORMAT_ONE_OF, child(field, "format"))
-    tokens = message.expected_tokens if message.HasField("expected_tokens") else None
-    return ImageAssetChunk(location=message.location, format=message.format, expected_tokens=tokens)
 
 
 def datum_to_v1(datum: Datum) -> types_pb2.Datum:
@@ -183,7 +88,7 @@ def _message_to_v1(message: ChatMessage) -> types_pb2.ChatMessage:
     return types_pb2.ChatMessage(
         role=message.role,
         content="" if message.parts else message.content,
-        parts=[_part_to_v1(part) for part in message.parts],
+        parts=[message_part_to_v1(part) for part in message.parts],
         tool_calls=[tool_call_to_v1(call) for call in message.tool_calls],
         tool_call_id=message.tool_call_id,
         name=message.name,
@@ -201,7 +106,7 @@ def _message_from_v1(message: types_pb2.ChatMessage, field: str) -> ChatMessage:
         return ChatMessage(message.role, message.content)
     parts = child(field, "parts")
     calls = child(field, "tool_calls")
-    given = tuple(_part_from_v1(part, f"{parts}[{index}]") for index, part in enumerate(message.parts))
+    given = tuple(message_part_from_v1(part, f"{parts}[{index}]") for index, part in enumerate(message.parts))
     try:
         return ChatMessage(
             message.role,
@@ -216,40 +121,6 @@ def _message_from_v1(message: types_pb2.ChatMessage, field: str) -> ChatMessage:
     except InvalidField as error:  # of what belongs together; the error has only the path within the message
         path = error.field if error.field.startswith(field) else child(field, error.field)
         raise InvalidField(path, error.message) from error
-
-
-def _part_to_v1(part: MessagePart) -> types_pb2.MessagePart:
-    if isinstance(part, str):
-        return types_pb2.MessagePart(text=part)
-    if isinstance(part, ReasoningPart):
-        return types_pb2.MessagePart(reasoning=part.text)
-    if isinstance(part, ImageChunk):
-        return types_pb2.MessagePart(image=_image_to_v1(part))
-    return types_pb2.MessagePart(image_asset=_asset_to_v1(part))
-
-
-def _part_from_v1(message: types_pb2.MessagePart, field: str) -> MessagePart:
-    match message.WhichOneof("part"):
-        case "text":
-            return message.text
-        case "image":
-            return _image_from_v1(message.image, child(field, "image"))
-        case "image_asset":
-            return _asset_from_v1(message.image_asset, child(field, "image_asset"))
-        case "reasoning":
-            return ReasoningPart(message.reasoning)
-        case _:
-            raise InvalidField(field, "holds neither text nor an image nor reasoning")
-
-
-def tool_call_to_v1(call: ToolCall) -> types_pb2.ToolCall:
-    """Encode a call of a tool."""
-    return types_pb2.ToolCall(name=call.name, arguments=call.arguments, id=call.id)
-
-
-def tool_call_from_v1(message: types_pb2.ToolCall, field: str) -> ToolCall:
-    """Decode a call of a tool; it may have no name, as what a model wrote."""
-    return ToolCall(name=message.name, arguments=message.arguments, id=message.id)
 
 
 def sample_to_v1(sample: Sample, field: str = "sample") -> evaluation_pb2.Sample:
@@ -275,15 +146,8 @@ def sample_to_v1(sample: Sample, field: str = "sample") -> evaluation_pb2.Sample
 def sample_from_v1(message: evaluation_pb2.Sample, field: str) -> Sample:
     """Decode a sample: some input, an id of at most MAX_SAMPLE_ID_BYTES, no label or one for each choice."""
     at_most_bytes(message.id, MAX_SAMPLE_ID_BYTES, child(field, "id"))
-    match message.WhichOneof("input"):
-        case "text":
-            content: str | Conversation | Datum = message.text
-        case "conversation":
-            content = conversation_from_v1(message.conversation, child(field, "conversation"))
-        case "datum":
-            content = datum_from_v1(message.datum, child(field, "datum"))
-        case _:
-            raise InvalidField(field, "has no input")
+    if (content := content_of(message, "input", field)) is None:
+        raise InvalidField(field, "has no input")
     labels = message.choice_labels
     if labels and (len(labels) != len(message.choices) or len(set(labels)) != len(labels)):
         problem = f"has {len(labels):,} labels for {len(message.choices):,} choices: each needs a different one"
@@ -321,12 +185,25 @@ def get_prompt(message: Any, field: str) -> str | Conversation | ModelInput:
     Raises:
         InvalidField: there is none, or it is malformed.
     """
-    match message.WhichOneof("prompt"):
+    if (prompt := content_of(message, "prompt", field)) is None:
+        raise InvalidField(field, "has no prompt")
+    return prompt
+
+
+def content_of(message: Any, oneof: str, field: str) -> Any:
+    """Decode a oneof of a text, a conversation, tokens or a datum; None if it has none of them.
+
+    Raises:
+        InvalidField: it is malformed.
+    """
+    match message.WhichOneof(oneof):
         case "text":
             return message.text
         case "conversation":
             return conversation_from_v1(message.conversation, child(field, "conversation"))
         case "model_input":
             return model_input_from_v1(message.model_input, child(field, "model_input"))
+        case "datum":
+            return datum_from_v1(message.datum, child(field, "datum"))
         case _:
-            raise InvalidField(field, "has no prompt")
+            return None

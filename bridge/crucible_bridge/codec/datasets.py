@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from crucible_bridge.codec.content import hub_dataset_from_v1, hub_dataset_to_v1
 from crucible_bridge.codec.data import sample_from_v1, sample_to_v1
 from crucible_bridge.codec.fields import EnumPair, at_least, bounded_texts, child, made, of_type, sendable
 from crucible_bridge.codec.prompts import prompt_from_v1, prompt_to_v1
@@ -56,7 +57,7 @@ def dataset_to_v1(dataset: Dataset, field: str = "dataset") -> evaluation_pb2.Da
             message.file.CopyFrom(_file_to_v1(dataset.source, child(field, "file")))
     elif isinstance(dataset.source, HubDataset):
         with sendable(child(field, "hub")):
-            message.hub.CopyFrom(_hub_to_v1(dataset.source))
+            message.hub.CopyFrom(hub_dataset_to_v1(dataset.source))
     else:
         with sendable(child(field, "builtin")):
             message.builtin = dataset.source.name
@@ -79,7 +80,7 @@ def dataset_from_v1(message: evaluation_pb2.Dataset, field: str) -> Dataset:
         case "builtin":
             source = BuiltinDataset(message.builtin)
         case "hub":
-            source = _hub_from_v1(message.hub, child(field, "hub"))
+            source = hub_dataset_from_v1(message.hub, child(field, "hub"))
         case "file":
             source = _file_from_v1(message.file, child(field, "file"))
         case _:
@@ -108,23 +109,3 @@ def _file_to_v1(source: FileDataset, field: str) -> evaluation_pb2.FileDataset:
 def _file_from_v1(message: evaluation_pb2.FileDataset, field: str) -> FileDataset | JsonlDataset:
     file_format = _FILE_FORMAT.from_v1(message.format, child(field, "format"))
     return FileDataset(message.path, format=file_format, columns=dict(message.columns)).checked(field)
-
-
-def _hub_to_v1(source: HubDataset) -> evaluation_pb2.HubDataset:
-    return evaluation_pb2.HubDataset(
-        repo_id=source.repo_id,
-        split=source.split,
-        config=source.config,
-        columns=dict(source.columns),
-        revision=source.revision,
-    )
-
-
-def _hub_from_v1(message: evaluation_pb2.HubDataset, field: str) -> HubDataset:
-    return HubDataset(
-        message.repo_id,
-        split=message.split,
-        config=message.config if message.HasField("config") else None,
-        revision=message.revision if message.HasField("revision") else None,
-        columns=dict(message.columns),
-    ).checked(field)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 from crucible_bridge.codec import relations
 from crucible_bridge.codec.bulk import stored_array_from_v1
@@ -15,17 +14,14 @@ from crucible_bridge.codec.caller_questions import (
     measurements_from_v1,
     share_from_v1,
 )
+from crucible_bridge.codec.content import model_input_from_v1, model_input_to_v1, tool_call_from_v1, tool_call_to_v1
 from crucible_bridge.codec.data import (
     conversation_from_v1,
     conversation_to_v1,
     datum_from_v1,
     datum_to_v1,
     get_prompt,
-    model_input_from_v1,
-    model_input_to_v1,
     set_prompt,
-    tool_call_from_v1,
-    tool_call_to_v1,
 )
 from crucible_bridge.codec.datasets import dataset_from_v1, dataset_to_v1
 from crucible_bridge.codec.enums import EVALUATION_STATE_PAIR, EVALUATOR_KIND_PAIR, GOAL_PAIR, VERDICT_PAIR
@@ -5017,23 +5013,21 @@ def model_price_from_v1(message: worker_pb2.ModelPrice, field: str = "") -> Mode
 
 def model_ref_to_v1(value: ModelRef) -> types_pb2.ModelRef:
     """Encode: Where a model lives."""
-    match value:
-        case EmbeddedModel():
-            return types_pb2.ModelRef(embedded=value.name)
-        case LocalModel():
-            return types_pb2.ModelRef(local=local_model_to_v1(value))
-        case TinkerModel():
-            return types_pb2.ModelRef(tinker=tinker_model_to_v1(value))
-        case OpenAIModel():
-            return types_pb2.ModelRef(openai=open_ai_model_to_v1(value))
-        case OrchestratorModel():
-            return types_pb2.ModelRef(orchestrator=orchestrator_model_to_v1(value))
-        case HubModel():
-            return types_pb2.ModelRef(hub=hub_model_to_v1(value))
-        case InstalledModel():
-            return types_pb2.ModelRef(installed=installed_model_to_v1(value))
-        case _:
-            raise TypeError(f"a {type(value).__name__} is no reference to a model: use parse_model")
+    if isinstance(value, EmbeddedModel):
+        return types_pb2.ModelRef(embedded=value.name)
+    if isinstance(value, LocalModel):
+        return types_pb2.ModelRef(local=local_model_to_v1(value))
+    if isinstance(value, TinkerModel):
+        return types_pb2.ModelRef(tinker=tinker_model_to_v1(value))
+    if isinstance(value, OpenAIModel):
+        return types_pb2.ModelRef(openai=open_ai_model_to_v1(value))
+    if isinstance(value, OrchestratorModel):
+        return types_pb2.ModelRef(orchestrator=orchestrator_model_to_v1(value))
+    if isinstance(value, HubModel):
+        return types_pb2.ModelRef(hub=hub_model_to_v1(value))
+    if isinstance(value, InstalledModel):
+        return types_pb2.ModelRef(installed=installed_model_to_v1(value))
+    raise TypeError(f"a {type(value).__name__} is no reference to a model: use parse_model")
 
 
 def model_ref_from_v1(message: types_pb2.ModelRef, field: str = "") -> ModelRef:
@@ -5065,20 +5059,17 @@ def model_ref_from_v1(message: types_pb2.ModelRef, field: str = "") -> ModelRef:
 
 def code_test_to_v1(value: CodeTest, field: str = "") -> grading_pb2.CodeTest:
     """Encode: A test of a program."""
-    match value:
-        case Assertions():
-            return made(grading_pb2.CodeTest, field, assertions=value.source)
-        case StdioTest():
-            return grading_pb2.CodeTest(stdio=stdio_test_to_v1(value, child(field, "stdio")))
-        case CallTest():
-            return grading_pb2.CodeTest(call=call_test_to_v1(value, child(field, "call")))
-        case InputOutputTests():
-            return grading_pb2.CodeTest(input_output=input_output_tests_to_v1(value, child(field, "input_output")))
-        case _:
-            raise InvalidField(
-                field,
-                f"is {clipped(value)}, which is no test; known are: Assertions, StdioTest, CallTest, InputOutputTests",
-            )
+    if isinstance(value, Assertions):
+        return made(grading_pb2.CodeTest, field, assertions=value.source)
+    if isinstance(value, StdioTest):
+        return grading_pb2.CodeTest(stdio=stdio_test_to_v1(value, child(field, "stdio")))
+    if isinstance(value, CallTest):
+        return grading_pb2.CodeTest(call=call_test_to_v1(value, child(field, "call")))
+    if isinstance(value, InputOutputTests):
+        return grading_pb2.CodeTest(input_output=input_output_tests_to_v1(value, child(field, "input_output")))
+    raise InvalidField(
+        field, f"is {clipped(value)}, which is no test; known are: Assertions, StdioTest, CallTest, InputOutputTests"
+    )
 
 
 def code_test_from_v1(message: grading_pb2.CodeTest, field: str = "") -> CodeTest:
@@ -5102,15 +5093,13 @@ def code_test_from_v1(message: grading_pb2.CodeTest, field: str = "") -> CodeTes
 
 def forward_item_to_v1(value: Datum | str | Conversation, field: str = "") -> models_pb2.ForwardItem:
     """Encode: What a forward pass reads."""
-    match value:
-        case Datum():
-            return models_pb2.ForwardItem(datum=datum_to_v1(value))
-        case str():
-            return models_pb2.ForwardItem(text=value)
-        case Conversation():
-            return models_pb2.ForwardItem(conversation=conversation_to_v1(value))
-        case _:
-            raise InvalidField(field, f"is a {type(value).__name__}, not a Datum, text or a conversation")
+    if isinstance(value, Datum):
+        return models_pb2.ForwardItem(datum=datum_to_v1(value))
+    if isinstance(value, str):
+        return models_pb2.ForwardItem(text=value)
+    if isinstance(value, Conversation):
+        return models_pb2.ForwardItem(conversation=conversation_to_v1(value))
+    raise InvalidField(field, f"is a {type(value).__name__}, not a Datum, text or a conversation")
 
 
 def forward_item_from_v1(message: models_pb2.ForwardItem, field: str = "") -> Datum | str | Conversation:
@@ -5130,21 +5119,21 @@ def forward_item_from_v1(message: models_pb2.ForwardItem, field: str = "") -> Da
             raise InvalidField(field, "has neither a datum nor text nor a conversation")
 
 
-def orchestrator_question_to_v1(value: Question, **rest: Any) -> orchestrator_pb2.OrchestratorQuestion:
+def orchestrator_question_to_v1(value: Question) -> orchestrator_pb2.OrchestratorQuestion:
     """Encode: Something to ask the model, a grader or an environment."""
-    match value:
-        case SampleQuestion():
-            return orchestrator_pb2.OrchestratorQuestion(sample=sample_question_to_v1(value), **rest)
-        case LogprobsQuestion():
-            return orchestrator_pb2.OrchestratorQuestion(logprobs=logprobs_question_to_v1(value), **rest)
-        case ForwardQuestion():
-            return orchestrator_pb2.OrchestratorQuestion(forward=forward_question_to_v1(value), **rest)
-        case ArgmaxQuestion():
-            return orchestrator_pb2.OrchestratorQuestion(argmax=argmax_question_to_v1(value), **rest)
-        case GradeQuestion():
-            return orchestrator_pb2.OrchestratorQuestion(grade=grade_question_to_v1(value), **rest)
-        case EnvironmentQuestion():
-            return orchestrator_pb2.OrchestratorQuestion(environment=environment_question_to_v1(value), **rest)
+    if isinstance(value, SampleQuestion):
+        return orchestrator_pb2.OrchestratorQuestion(sample=sample_question_to_v1(value))
+    if isinstance(value, LogprobsQuestion):
+        return orchestrator_pb2.OrchestratorQuestion(logprobs=logprobs_question_to_v1(value))
+    if isinstance(value, ForwardQuestion):
+        return orchestrator_pb2.OrchestratorQuestion(forward=forward_question_to_v1(value))
+    if isinstance(value, ArgmaxQuestion):
+        return orchestrator_pb2.OrchestratorQuestion(argmax=argmax_question_to_v1(value))
+    if isinstance(value, GradeQuestion):
+        return orchestrator_pb2.OrchestratorQuestion(grade=grade_question_to_v1(value))
+    if isinstance(value, EnvironmentQuestion):
+        return orchestrator_pb2.OrchestratorQuestion(environment=environment_question_to_v1(value))
+    raise TypeError(f"a {type(value).__name__} is no Question")
 
 
 def orchestrator_question_from_v1(message: orchestrator_pb2.OrchestratorQuestion, field: str = "") -> Question:
@@ -5172,13 +5161,13 @@ def orchestrator_question_from_v1(message: orchestrator_pb2.OrchestratorQuestion
 
 def sample_prompt_to_v1(value: SamplePrompt) -> evaluation_pb2.SamplePrompt:
     """Encode: What a model got, in the first call of a sample."""
-    match value:
-        case str():
-            return evaluation_pb2.SamplePrompt(text=unicode_text(value))
-        case Conversation():
-            return evaluation_pb2.SamplePrompt(conversation=sendable_to_v1(value))
-        case TokenPrompt():
-            return evaluation_pb2.SamplePrompt(token_count=value.token_count)
+    if isinstance(value, str):
+        return evaluation_pb2.SamplePrompt(text=unicode_text(value))
+    if isinstance(value, Conversation):
+        return evaluation_pb2.SamplePrompt(conversation=sendable_to_v1(value))
+    if isinstance(value, TokenPrompt):
+        return evaluation_pb2.SamplePrompt(token_count=value.token_count)
+    raise TypeError(f"a {type(value).__name__} is no SamplePrompt")
 
 
 def sample_prompt_from_v1(message: evaluation_pb2.SamplePrompt, field: str = "") -> SamplePrompt:

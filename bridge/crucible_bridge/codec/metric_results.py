@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from crucible_bridge.codec.bulk import Encoder, stored_from_v1, tensors_at, vector_from_v1
-from crucible_bridge.codec.data import array_to_v1
 from crucible_bridge.codec.field_ranges import parsed, plainly, split
 from crucible_bridge.codec.fields import entry
 from crucible_bridge.codec.generated import usage_from_v1, usage_to_v1
 from crucible_bridge.codec.metrics import DPO_COLUMNS
 from crucible_bridge.codec.results import fill_metrics, metrics_from_v1, metrics_to_v1
+from crucible_bridge.codec.tensors import array_to_v1
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import DPOMetrics, KLPenalty, KLPostUpdate, KLSampleTrain, MeanNLL, Metrics, Ragged, Usage
 from crucible_bridge.v1 import metrics_pb2 as pb

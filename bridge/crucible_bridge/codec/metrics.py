@@ -12,7 +12,6 @@ import numpy as np
 
 from crucible_bridge.arrays import as_array
 from crucible_bridge.codec.bulk import Encoder, vector_from_v1
-from crucible_bridge.codec.data import array_to_v1
 from crucible_bridge.codec.elements import request_parsed
 from crucible_bridge.codec.fields import entry, made, of_type, sendable, several
 from crucible_bridge.codec.generated import (
@@ -21,6 +20,7 @@ from crucible_bridge.codec.generated import (
     preference_pair_from_v1,
     preference_pair_to_v1,
 )
+from crucible_bridge.codec.tensors import array_to_v1
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
     ClassificationMetricsRequest,

@@ -11,12 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 from crucible_bridge.codec.answer_room import kept_within
-from crucible_bridge.codec.data import (
-    datum_from_v1,
-    datum_to_v1,
-    model_input_from_v1,
-    model_input_to_v1,
-)
+from crucible_bridge.codec.content import model_input_from_v1, model_input_to_v1
+from crucible_bridge.codec.data import datum_from_v1, datum_to_v1
 from crucible_bridge.codec.fields import at_least, child, one_of, sendable
 from crucible_bridge.codec.generated import (
     batch_limits_from_v1,

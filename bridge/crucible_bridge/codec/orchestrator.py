@@ -12,9 +12,6 @@ from crucible_bridge.codec.caller_questions import (
     environment_answer_from_v1,
     environment_answer_to_v1,
 )
-from crucible_bridge.codec.data import (
-    array_to_v1,
-)
 from crucible_bridge.codec.enums import ORCHESTRATOR_CALL_PAIR
 from crucible_bridge.codec.evaluation import evaluate_request_from_v1, evaluate_request_to_v1
 from crucible_bridge.codec.fields import (
@@ -36,6 +33,7 @@ from crucible_bridge.codec.generated import (
     orchestrator_question_to_v1,
 )
 from crucible_bridge.codec.results import problem_from_v1, problem_to_v1
+from crucible_bridge.codec.tensors import array_to_v1
 from crucible_bridge.errors import InvalidField, clipped
 from crucible_bridge.types import (
     Answer,
@@ -160,7 +158,9 @@ def question_to_v1(number: int, question: Question) -> pb.OrchestratorQuestion:
         InvalidField: a value cannot be sent.
     """
     with sendable("question"):
-        return orchestrator_question_to_v1(question, id=number)
+        message = orchestrator_question_to_v1(question)
+        message.id = number
+        return message
 
 
 def question_from_v1(message: pb.OrchestratorQuestion) -> Question:

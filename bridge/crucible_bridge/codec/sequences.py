@@ -6,8 +6,9 @@ import numpy as np
 
 from crucible_bridge.arrays import floats
 from crucible_bridge.codec.bulk import vector_from_v1
-from crucible_bridge.codec.data import array_from_v1, array_to_v1, tool_call_from_v1
+from crucible_bridge.codec.content import tool_call_from_v1
 from crucible_bridge.codec.fields import child, unicode_text
+from crucible_bridge.codec.tensors import array_from_v1, array_to_v1
 from crucible_bridge.codec.transcripts import sendable_calls
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import SampledSequence

@@ -12,7 +12,7 @@ from typing import Any
 
 from crucible_bridge.codec.bulk import Encoder, inputs_at, tensors_at
 from crucible_bridge.codec.columns import add_columns, columns_at
-from crucible_bridge.codec.data import model_input_from_v1, model_input_to_v1
+from crucible_bridge.codec.content import model_input_from_v1, model_input_to_v1
 from crucible_bridge.codec.elements import request_parsed
 from crucible_bridge.codec.field_ranges import FieldRange, NeedsFallback, plainly, split
 from crucible_bridge.codec.fields import at_least, made, sendable

@@ -5,18 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
-from crucible_bridge.codec.data import (
-    conversation_from_v1,
-    conversation_to_v1,
-    datum_from_v1,
-    sample_to_v1,
-    tool_call_to_v1,
-)
-from crucible_bridge.codec.fields import child, unicode_text
+from crucible_bridge.codec.content import tool_call_to_v1
+from crucible_bridge.codec.data import content_of, conversation_to_v1, sample_to_v1
+from crucible_bridge.codec.fields import unicode_text
 from crucible_bridge.types import (
     ChatMessage,
     Conversation,
-    Datum,
     MessagePart,
     ReasoningPart,
     Sample,
@@ -54,16 +48,10 @@ def recorded_sample_to_v1(sample: Sample) -> evaluation_pb2.Sample:
 
 def recorded_sample_from_v1(message: evaluation_pb2.Sample, field: str) -> Sample:
     """Decode a sample as it was evaluated."""
-    match message.WhichOneof("input"):
-        case "conversation":
-            asked: str | Conversation | Datum = conversation_from_v1(message.conversation, child(field, "conversation"))
-        case "datum":
-            asked = datum_from_v1(message.datum, child(field, "datum"))
-        case _:
-            asked = message.text
+    asked = content_of(message, "input", field)
     return Sample(
         id=message.id,
-        input=asked,
+        input=message.text if asked is None else asked,
         targets=tuple(message.targets),
         choices=tuple(message.choices),
         metadata=dict(message.metadata),

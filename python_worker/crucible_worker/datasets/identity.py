@@ -26,7 +26,8 @@ from crucible_bridge.types import (
     TokensChunk,
 )
 from crucible_worker.datasets.spool import MalformedSample
-from crucible_worker.journal.packing import messages_to_values, pack
+from crucible_worker.journal.packing import pack
+from crucible_worker.util.message_values import messages_to_values
 
 __all__ = ["SampleCache", "canonical", "dataset_fingerprint", "digest", "with_kept_samples"]
 

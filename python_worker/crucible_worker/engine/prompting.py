@@ -19,10 +19,11 @@ from crucible_bridge.reasons import Reason
 from crucible_bridge.types import ChatMessage, Conversation, Dataset, Datum, FewShot, Prompt, Sample
 from crucible_worker.datasets.loading import LoadedDataset, MalformedSample
 from crucible_worker.grading.pool import GradingPool
-from crucible_worker.journal.packing import messages_to_values, pack
+from crucible_worker.journal.packing import pack
 from crucible_worker.rendering import templates
 from crucible_worker.rendering.prompts import Prompted
 from crucible_worker.rendering.templates import BadTemplate, columns_of, fill, is_jinja
+from crucible_worker.util.message_values import messages_to_values
 
 __all__ = ["TEMPLATE_MODULE", "Example", "Prompter", "Read", "prompter_of", "refuse_further_parts"]
 

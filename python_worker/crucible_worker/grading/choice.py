@@ -7,7 +7,6 @@ import dataclasses
 import re
 import string
 from collections.abc import Iterable, Mapping, Sequence, Set
-from typing import Any
 
 from crucible_bridge.errors import InvalidField, clipped
 from crucible_bridge.reasons import Reason
@@ -32,7 +31,6 @@ __all__ = [
     "MAX_CHOICES",
     "ChoiceGrader",
     "check_choices",
-    "choice_grader_of",
     "choices_that_are",
     "names_of",
     "names_several",
@@ -97,6 +95,9 @@ class ChoiceGrader(DirectGrader):
     """The letters of a target of several must be named in its order."""
     choices: Sequence[str] = ()
     """The choices of samples that have none of their own."""
+
+    def __post_init__(self) -> None:
+        check_choices(self.choices, '["choices"]')
 
     def labelled(self, labels: Sequence[str]) -> Grader:
         """See `base.ReadsLabels`."""
@@ -174,13 +175,6 @@ def _unwrapped(text: str) -> str:
 
 def _wrong(letters: str, method: str, reason: str, code: Reason) -> Grade:
     return dataclasses.replace(wrong(letters, method, reason), problem=Problem(reason=code, message=reason))
-
-
-def choice_grader_of(options: Mapping[str, Any]) -> ChoiceGrader:
-    """Make one from options that passed its schema; raises as `check_choices` does."""
-    choices = tuple(options["choices"])
-    check_choices(choices, '["choices"]')
-    return ChoiceGrader(choices=choices, ordered=options.get("ordered", False))
 
 
 def check_choices(choices: Sequence[str], field: str) -> None:

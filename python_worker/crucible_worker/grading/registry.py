@@ -14,7 +14,7 @@ from crucible_bridge.reasons import Reason
 from crucible_worker.grading import custom
 from crucible_worker.grading.base import Grader, GraderType
 from crucible_worker.grading.caller import CALLER, CallerGrader, name_at_caller
-from crucible_worker.grading.choice import ChoiceGrader, choice_grader_of
+from crucible_worker.grading.choice import ChoiceGrader
 from crucible_worker.grading.code.options import CodeOptions
 from crucible_worker.grading.fanout.graders import math_grader_of
 from crucible_worker.grading.format import FormatOptions, format_of
@@ -131,7 +131,7 @@ GRADERS: Mapping[str, OwnGrader] = MappingProxyType(
             OwnGrader("exact_match", ExactMatch, exact_match_of, version=2),
             OwnGrader("contains", Contains, version=2),
             OwnGrader("numeric", Numeric, version=2),
-            OwnGrader("multiple_choice", ChoiceGrader, choice_grader_of, version=2),
+            OwnGrader("multiple_choice", ChoiceGrader, version=2),
             OwnGrader("math", MathOptions, math_grader_of, version=2),
             OwnGrader("regex", Regex),
             OwnGrader("f1", F1, version=2),

@@ -171,12 +171,18 @@ def _as_grader(scorer: Scorer, threshold: float | None) -> tuple[str, Mapping[st
             return "numeric", {"absolute_tolerance": absolute, "relative_tolerance": relative}
         case ChoiceScorer(choices=choices):
             return "multiple_choice", {"choices": choices}
-        case FormatScorer(BoxedForm()):
-            return "format", {"form": "boxed"}
-        case FormatScorer(MarksForm(marks)):
-            return "format", {"form": "marks", "marks": marks}
-        case FormatScorer(JsonSchemaForm(schema)):
-            return "format", {"form": "json_schema", "json_schema": schema}
+        case FormatScorer(form=form):
+            return "format", _of_form(form)
+
+
+def _of_form(form: BoxedForm | MarksForm | JsonSchemaForm) -> Mapping[str, Any]:
+    match form:
+        case BoxedForm():
+            return {"form": "boxed"}
+        case MarksForm(marks=marks):
+            return {"form": "marks", "marks": marks}
+        case JsonSchemaForm(schema=schema):
+            return {"form": "json_schema", "json_schema": schema}
 
 
 def _verdict(grade: base.Grade, threshold: float | None) -> Verdict:

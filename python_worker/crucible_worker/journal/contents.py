@@ -40,12 +40,10 @@ from crucible_bridge.types import (
     Turn,
 )
 from crucible_worker.journal.packing import (
-    further_bytes,
-    message_from_value,
-    messages_to_values,
     pack_text,
     unpack_text,
 )
+from crucible_worker.util.message_values import further_bytes, message_from_value, messages_to_values
 from crucible_worker.util.reasoning import part_thinking
 
 __all__ = [

@@ -1,4 +1,4 @@
-"""Plain values to msgpack and back, and messages of conversations as such values.
+"""Plain values to msgpack and back.
 
 Example: `unpack(pack({"step": 3})) == {"step": 3}`.
 
@@ -8,100 +8,17 @@ in the same format, so that `pack_text` and `unpack_text` use it only for such t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import msgpack
 import msgspec
 
-from crucible_bridge.types import ChatMessage, ImageAssetChunk, ImageChunk, MessagePart, ReasoningPart, ToolCall
-
 __all__ = [
-    "further_bytes",
-    "message_from_value",
-    "message_to_value",
-    "messages_to_values",
     "pack",
     "pack_text",
     "unpack",
     "unpack_text",
 ]
-
-# Messages as plain values, in pairs: a role and a text, as every release writes them; what else there is, third.
-#
-#     ["user", "12+34="]
-#     ["assistant", "", {"tool_calls": [["add", '{"a": 12}', "c1"]]}]
-
-
-def messages_to_values(messages: Iterable[ChatMessage]) -> list[list[Any]]:
-    """Messages as values."""
-    return [message_to_value(message) for message in messages]
-
-
-def message_to_value(message: ChatMessage) -> list[Any]:
-    """A message as a value: a pair if it has text alone."""
-    further: dict[str, Any] = {}
-    if message.parts:
-        further["parts"] = [_part_to_value(part) for part in message.parts]
-    if message.tool_calls:
-        further["tool_calls"] = [[call.name, call.arguments, call.id] for call in message.tool_calls]
-    if message.tool_call_id:
-        further["tool_call_id"] = message.tool_call_id
-    if message.name:
-        further["name"] = message.name
-    if message.reasoning:
-        further["reasoning"] = message.reasoning
-    if message.weight is not None:
-        further["weight"] = message.weight
-    return [message.role, message.content, further] if further else [message.role, message.content]
-
-
-def further_bytes(message: ChatMessage) -> int:
-    """Approximate size of what a message has besides role and text."""
-    images = (part.data if isinstance(part, ImageChunk) else part.location for part in message.images)
-    calls = (len(call.name) + len(call.arguments) + len(call.id) for call in message.tool_calls)
-    reasoned = (len(part.text) for part in message.parts if isinstance(part, ReasoningPart))
-    others = len(message.tool_call_id) + len(message.name) + len(message.reasoning)
-    return sum(map(len, images)) + sum(calls) + sum(reasoned) + others
-
-
-def message_from_value(value: Sequence[Any]) -> ChatMessage:
-    """The inverse."""
-    role, content, *further = value
-    if not further:
-        return ChatMessage(role, content)
-    held: Mapping[str, Any] = further[0]
-    return ChatMessage(
-        role,
-        content,
-        tuple(_part_from_value(part) for part in held.get("parts", ())),
-        tuple(ToolCall(name=name, arguments=given, id=id) for name, given, id in held.get("tool_calls", ())),
-        held.get("tool_call_id", ""),
-        held.get("name", ""),
-        held.get("reasoning", ""),
-        held.get("weight"),
-    )
-
-
-def _part_to_value(part: MessagePart) -> Any:
-    if isinstance(part, str):
-        return part
-    if isinstance(part, ReasoningPart):
-        return ["reasoning", part.text]
-    kind, held = ("image", bytes(part.data)) if isinstance(part, ImageChunk) else ("asset", part.location)
-    return [kind, held, part.format, part.expected_tokens]
-
-
-def _part_from_value(value: Any) -> MessagePart:
-    if isinstance(value, str):
-        return value
-    if value[0] == "reasoning":
-        return ReasoningPart(value[1])
-    kind, held, form, expected = value
-    if kind == "image":
-        return ImageChunk(data=held, format=form, expected_tokens=expected)
-    return ImageAssetChunk(location=held, format=form, expected_tokens=expected)
-
 
 pack = msgspec.msgpack.encode
 """The msgpack of plain values; raises UnicodeEncodeError for a text that is no Unicode."""

@@ -16,12 +16,13 @@ import numpy as np
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
-from crucible_bridge.codec.data import array_to_v1, model_input_to_v1
+from crucible_bridge.codec.content import model_input_to_v1
 from crucible_bridge.codec.datasets import dataset_to_v1
 from crucible_bridge.codec.evaluation import MAX_ID_BYTES
 from crucible_bridge.codec.fields import child, entry
 from crucible_bridge.codec.generated import model_ref_to_v1
 from crucible_bridge.codec.options import options_to_v1
+from crucible_bridge.codec.tensors import array_to_v1
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Dataset, ModelInput, parse_model

@@ -19,10 +19,10 @@ import numpy as np
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 
 from crucible_bridge.arrays import floats, from_tensor, to_tensor
-from crucible_bridge.codec.data import tensor_from_v1
 from crucible_bridge.codec.events import is_unknown
 from crucible_bridge.codec.generated import model_ref_from_v1
 from crucible_bridge.codec.options import options_from_v1
+from crucible_bridge.codec.tensors import tensor_from_v1
 from crucible_bridge.events import TELEMETRY_NAMES, EventKind
 from crucible_bridge.types import Array, format_model
 from crucible_bridge.v1 import evaluation_pb2, events_pb2, types_pb2

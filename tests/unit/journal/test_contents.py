@@ -25,8 +25,8 @@ from crucible_bridge.types import (
 )
 from crucible_worker.journal import contents
 from crucible_worker.journal.contents import RecordParts
-from crucible_worker.journal.packing import further_bytes
 from crucible_worker.journal.records import with_record
+from crucible_worker.util.message_values import further_bytes
 
 TEXTS = st.text(st.characters(), max_size=40)  # lone surrogates included
 CONVERSATIONS = st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=4).map(

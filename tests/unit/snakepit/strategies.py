@@ -9,9 +9,9 @@ import numpy as np
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
-from crucible_bridge.codec.data import array_to_v1
 from crucible_bridge.codec.generated import model_ref_to_v1
 from crucible_bridge.codec.options import options_to_v1
+from crucible_bridge.codec.tensors import array_to_v1
 from crucible_bridge.types import parse_model
 from crucible_worker.snakepit.arguments import enum_words
 from crucible_worker.snakepit.field_schemas import FIELD_SCHEMAS, REQUIRED_FIELDS

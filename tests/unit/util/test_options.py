@@ -48,7 +48,7 @@ ADDED = {
     "rl_test_set": ("require_stop_sequence_for_format", "num_groups_to_log"),
 }
 """Options of evaluators that have come since."""
-WIDENED = ("compare", "delimiter", "json_schema", "train_on")
+WIDENED = ("compare", "delimiter", "grader", "json_schema", "train_on")
 """Options that accept more than they did: everything that they accepted, and null or further values."""
 
 
@@ -302,7 +302,8 @@ def _as_before(added: Iterable[str], schema: Mapping[str, Any], before: Mapping[
         assert "default" in found["properties"].pop(name)
     for name in set(WIDENED) & found["properties"].keys():
         now, was = found["properties"][name], before["properties"][name]
-        assert set(was.get("enum", ())) <= set(now.get("enum", ()))
+        for words in ("enum", "examples"):
+            assert set(was.get(words, ())) <= set(now.get(words, ()))
         assert was["type"] in (now["type"], *now["type"])
         found["properties"][name] = was
     return found

@@ -14,7 +14,6 @@ from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     ChatMessage,
     ImageChunk,
-    MessagePart,
     ParsedResponse,
     RawResponse,
     ReasoningPart,
@@ -25,58 +24,21 @@ from crucible_bridge.types import (
 from crucible_worker.backends.base import Rendered, Tokenizer
 from crucible_worker.backends.local.process import HostProcess
 from crucible_worker.backends.local.protocol import tokens_from_bytes, tokens_to_bytes
+from crucible_worker.util.message_values import message_to_value
 
-__all__ = ["HostedTokenizer", "LoneTokenizers", "from_plain", "to_plain"]
+__all__ = ["HostedTokenizer", "LoneTokenizers", "to_plain"]
 
-
-# Messages between the worker and the process of a tokenizer: plain values without the bytes of images, in pairs.
 
 _PLACE = ImageChunk(data=b"", format="png")
 """Stands for every image: a tokenizer needs its place alone."""
 
 
-def to_plain(message: ChatMessage) -> dict[str, Any]:
-    """A message as plain values; None in its parts is an image, a text in a list is reasoning."""
-    plain: dict[str, Any] = {"role": message.role, "content": message.content}
-    if message.parts:
-        plain["parts"] = [_part_to_plain(part) for part in message.parts]
-    if message.tool_calls:
-        plain["tool_calls"] = [[call.name, call.arguments, call.id] for call in message.tool_calls]
-    if message.tool_call_id:
-        plain["tool_call_id"] = message.tool_call_id
-    if message.name:
-        plain["name"] = message.name
-    if message.reasoning:
-        plain["reasoning"] = message.reasoning
-    if message.weight is not None:
-        plain["weight"] = message.weight
-    return plain
-
-
-def from_plain(plain: Mapping[str, Any]) -> ChatMessage:
-    """The inverse, with an empty image in the place of each."""
-    return ChatMessage(
-        plain["role"],
-        plain["content"],
-        tuple(_part_from_plain(part) for part in plain.get("parts", ())),
-        tuple(ToolCall(name=name, arguments=given, id=id) for name, given, id in plain.get("tool_calls", ())),
-        plain.get("tool_call_id", ""),
-        plain.get("name", ""),
-        plain.get("reasoning", ""),
-        plain.get("weight"),
-    )
-
-
-def _part_to_plain(part: MessagePart) -> str | list[str] | None:
-    if isinstance(part, ReasoningPart):
-        return [part.text]
-    return part if isinstance(part, str) else None
-
-
-def _part_from_plain(part: str | list[str] | None) -> MessagePart:
-    if part is None:
-        return _PLACE
-    return part if isinstance(part, str) else ReasoningPart(part[0])
+def to_plain(message: ChatMessage) -> list[Any]:
+    """A message as plain values for the process of a tokenizer, with an empty image in the place of each."""
+    if message.images:
+        parts = (part if isinstance(part, str | ReasoningPart) else _PLACE for part in message.parts)
+        message = dataclasses.replace(message, parts=tuple(parts))
+    return message_to_value(message)
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

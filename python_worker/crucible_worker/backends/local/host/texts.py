@@ -20,8 +20,8 @@ from crucible_bridge.types import ChatMessage, MessagePart, RawResponse, Reasoni
 from crucible_bridge.types.messages import REASONING_KEYS
 from crucible_worker.backends.base import MAX_TEXT_BYTES, Rendered
 from crucible_worker.backends.local.protocol import tokens_from_bytes, tokens_to_bytes
-from crucible_worker.backends.local.tokenizer import from_plain
 from crucible_worker.rendering import tinker_cookbook
+from crucible_worker.util.message_values import message_from_value
 from crucible_worker.util.reasoning import CHANNEL, CHANNEL_MARKS, TAGS, refuse_parted_reasoning
 
 __all__ = [
@@ -404,7 +404,7 @@ class Texts:
                 found = encode(message["texts"], special=message["special"], named=message["named"])
                 return [_packed(tokens) for tokens in found]
             case "encode_chat":
-                messages = [from_plain(plain) for plain in message["messages"]]
+                messages = [message_from_value(value) for value in message["messages"]]
                 return self._encode_chat(messages, prompted=message["generation_prompt"], named=message["named"])
             case "decode":
                 tokens = tokens_from_bytes(message["tokens"]).tolist()
@@ -419,7 +419,7 @@ class Texts:
                 response = RawResponse(**{**message["response"], "tokens": tuple(message["response"]["tokens"])})
                 return dataclasses.asdict(tinker_cookbook.parse(self._tokenizer, message["renderer"], response))
             case _:
-                messages = [from_plain(plain) for plain in message["messages"]]
+                messages = [message_from_value(value) for value in message["messages"]]
                 rendered, text = self._rendered(messages, message)
                 return {**dataclasses.asdict(rendered), "text": text}
 
