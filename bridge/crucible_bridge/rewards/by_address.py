@@ -7,6 +7,8 @@ are those that it has in evaluations; what a call to a worker cannot say is refu
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import functools
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -48,6 +50,7 @@ T = TypeVar("T")
 _TEXTS = ("exact_match", "contains")
 _PARTLY = ("f1", "bleu", "rouge")
 _COMPARISON = ("by_token", "absolute_tolerance", "relative_tolerance")
+_NO_TARGET = Grade(verdict=Verdict.UNDECIDED, reason="there is no target")
 _LIMITS = ("timeout_ms", "memory_mb", "output_bytes")
 
 
@@ -69,14 +72,11 @@ class RemoteGraders:
             InvalidField: there is no such grader, or a call cannot have its options.
             BridgeError: the call failed.
         """
-        left = dict(options)
-        if name == "math":
-            grades = await self._math(left, items)
-        elif name == "code":
-            grades = await self._code(left, items)
-        else:
-            grades = await self._score(name, left, items)
-        return [_sent(grade) for grade in grades]
+        graded = {"math": self._math, "code": self._code}.get(name) or functools.partial(self._score, name)
+        # A call refuses an item without a target; a grader leaves it undecided.
+        asked = [item for item in items if item[1] or name == "format"]
+        grades = iter(await graded(dict(options), asked))
+        return [_sent(next(grades) if item[1] or name == "format" else _NO_TARGET) for item in items]
 
     async def _math(self, left: dict[str, Any], items: Sequence[Item]) -> Sequence[Grade]:
         policy = _made(MathPolicy, left, *MathPolicy.__dataclass_fields__)
@@ -97,8 +97,7 @@ class RemoteGraders:
                 prefix, tests = tests_of(targets, comparison)
                 programs[index] = CodeItem(response=response, prefix=prefix, tests=tests)
             except ValueError as error:
-                verdict = Verdict.ERROR if targets else Verdict.UNDECIDED
-                grades[index] = Grade(verdict=verdict, reason=str(error))
+                grades[index] = Grade(verdict=Verdict.ERROR, reason=str(error))
         if programs:
             asked = tuple(programs.values())
             found = await self._patiently(lambda: self._grading.grade_code(asked, limits=limits, image=image))
@@ -194,9 +193,7 @@ def _format(left: dict[str, Any]) -> FormatScorer:
 def _whole(grade: Grade, partial: bool) -> Grade:
     """A grade of a program; one that passes some of its tests is wrong unless it may be partly right."""
     if grade.verdict is Verdict.PARTIAL and not partial:
-        return Grade(
-            verdict=Verdict.INCORRECT, score=0.0, method=grade.method, reason=grade.reason, extracted=grade.extracted
-        )
+        return dataclasses.replace(grade, verdict=Verdict.INCORRECT, score=0.0)
     return grade
 
 
@@ -222,7 +219,7 @@ def tests_of(records: Sequence[Any], comparison: OutputComparison) -> tuple[str,
         else:
             tests.append(_test_of(record, comparison))
     if not tests:
-        raise ValueError("there is no test" if records else "there is no target")
+        raise ValueError("there is no test")
     return prefix, tuple(tests)
 
 

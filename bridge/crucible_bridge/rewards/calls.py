@@ -35,6 +35,9 @@ TARGETS = (
 TESTS = ("tests", "test_cases", "test_list", "test", "input_output", "ground_truth")
 """Columns that may have the tests of a program."""
 
+_OF_TRL = ("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric", "environments")
+_OF_VERIFIERS = ("completion", "info", "parser", "prompt", "state", "task")
+
 
 class Graded(NamedTuple):
     """The result for one response."""
@@ -139,11 +142,12 @@ def _trl(form: Form, named: Mapping[str, Any]) -> Call:
                 log_extra(f"{form.name}/{name}", [getattr(grade, name) for grade in grades])
         return list(rewards)
 
-    targets = _targets(form, named)
+    columns = {name: value for name, value in named.items() if name not in _OF_TRL}
+    targets = _targets(form, columns)
     return Call(
         responses=[text_of(completion) for completion in named["completions"]],
         targets=[""] * count if targets is None else targets,
-        choices=_choices(form, named),
+        choices=_choices(form, columns),
         result=result,
     )
 
@@ -187,12 +191,17 @@ def _verifiers(form: Form, named: Mapping[str, Any]) -> Call:
         return rewards[0]
 
     info = named.get("info")
-    columns = {**(info if isinstance(info, Mapping) else {}), **named}
-    found = _targets(form, {name: [value] for name, value in columns.items() if value not in (None, "")})
+    columns = {
+        name: [value]
+        for given in (info if isinstance(info, Mapping) else {}, named)
+        for name, value in given.items()
+        if name not in _OF_VERIFIERS and value not in (None, "")
+    }
+    found = _targets(form, columns)
     return Call(
         responses=[text_of(named["completion"])],
         targets=[""] if found is None else found,
-        choices=_choices(form, {name: [value] for name, value in columns.items()}),
+        choices=_choices(form, columns),
         result=result,
         trainer="verifiers",
         awaited=True,
@@ -270,9 +279,8 @@ def _targets(form: Form, columns: Mapping[str, Any]) -> Sequence[Any] | None:
         return None
     if found:
         raise InvalidField("target", f"is not given, and the columns {', '.join(found)} have usual names: name one")
-    raise InvalidField(
-        "target", f"is not given, and none of the columns {', '.join(sorted(columns))} is known to have it"
-    )
+    told = f"is not given, and the columns {', '.join(sorted(columns))} have no usual name: name one"
+    raise InvalidField("target", told)
 
 
 def _choices(form: Form, columns: Mapping[str, Any]) -> Sequence[Any]:

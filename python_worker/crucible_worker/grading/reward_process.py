@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import logging
-import re
 import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
@@ -29,8 +28,6 @@ __all__ = ["RewardGraders"]
 
 MAX_GRADERS = 256
 """Graders that are kept, each with its options."""
-
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 class RewardGraders:
@@ -61,7 +58,7 @@ class RewardGraders:
             if isinstance(grader, MathGrader):
                 await self._pool.start()
             return []
-        read = [_SURROGATE.subn("\ufffd", response) for response, _, _ in items]
+        read = [_utf8(response) for response, _, _ in items]
         grades = await _graded(grader, [(text, *item[1:]) for (text, _), item in zip(read, items)])
         return [_sent(noted(grade, replaced)) for grade, (_, replaced) in zip(grades, read)]
 
@@ -84,6 +81,16 @@ async def _graded(grader: Grader, items: Sequence[Item]) -> Sequence[types.Grade
     if isinstance(grader, DirectGrader):
         return [await grader.grade(*item) for item in items]
     return await asyncio.gather(*(grader.grade(*item) for item in items))
+
+
+def _utf8(text: str) -> tuple[str, int]:
+    """A text as it arrives at a worker, and the number of U+FFFD in it that replace bytes that were not UTF-8."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        valid = text.encode("utf-8", "surrogatepass").decode("utf-8", "replace")
+        return valid, valid.count("\ufffd") - text.count("\ufffd")
+    return text, 0
 
 
 def _sent(grade: types.Grade) -> Graded:
