@@ -16,6 +16,7 @@ import pytest
 
 from crucible_bridge.rewards import Reward, math_reward
 from crucible_worker.embedded import registry
+from tests.service.rewards_page import block, defined
 
 pytestmark = [pytest.mark.trainers, pytest.mark.filterwarnings("ignore")]
 
@@ -158,28 +159,33 @@ async def test_areal_calls_a_reward_in_its_processes(monkeypatch: pytest.MonkeyP
 
 
 async def test_verifiers_scores_a_trace():
-    """A task's `@vf.reward` awaits the reward of the last reply."""
-    vf = pytest.importorskip("verifiers.v1")
-    trace_module = pytest.importorskip("verifiers.v1.trace")
-
-    class SumData(vf.TaskData):
-        answer: str
-
-    reward = Reward(undecided=0.0)
-
-    class SumTask(vf.Task[SumData]):
-        @vf.reward(weight=2.0)
-        async def right(self, trace: vf.Trace) -> float:
-            return await reward.score(trace.last_reply, self.data.answer) or 0.0
-
-    task = SumTask(SumData(prompt="2+2?", answer="4"))
+    """The task of the page: its `@vf.reward` awaits the reward of the last reply."""
+    pytest.importorskip("verifiers.v1")
+    trace_type = pytest.importorskip("verifiers.v1.trace").Trace
+    names = defined("verifiers and prime-rl")
+    task = names["SumTask"](names["SumData"](prompt="2+2?", answer="4"))
     rewards = []
     for said in ("The answer is 4.", "The answer is 5."):
-        trace = trace_module.Trace.model_construct(task=task.data, root_reply=said, rewards={}, metrics={})
+        trace = trace_type.model_construct(task=task.data, root_reply=said, rewards={}, metrics={})
         await task.score(trace)
         rewards.append(trace.reward)
 
-    assert rewards == [2.0, 0.0]
+    assert rewards == [1.0, 0.0]
+
+
+def test_the_page_trains_with_trl(tmp_path: Path):
+    """Its block as it stands, with a model that is here, on the CPU, for one step."""
+    pytest.importorskip("trl")
+    here = block("TRL").replace('"Qwen/Qwen3-0.6B"', repr(str(registry.path("arithmetic@600"))))
+    small = "max_steps=1, per_device_train_batch_size=8, use_cpu=True, bf16=False, report_to=[], save_strategy='no'"
+    here = here.replace('output_dir="runs/one"', f"output_dir={str(tmp_path)!r}, {small}, logging_steps=1")
+    names: dict[str, Any] = {}
+
+    exec(compile(here, "TRL", "exec"), names)
+
+    (logged, _) = names["trainer"].state.log_history
+    assert logged["math_reward/undecided"] == 0
+    assert logged["rewards/math_reward/mean"] > 0.5
 
 
 def test_the_libraries_are_there():
