@@ -92,6 +92,9 @@ reward = Reward(processes=2)
 thread = threading.Thread(target=reward, args=("3/6", "1/2"))
 thread.start()
 thread.join()
+programs = Reward("code", {"timeout_ms": 60_000}, processes=2)
+assert programs("print(1)", {"stdout": "1"}) == 1.0
+threading.Thread(target=programs, args=("while True: pass", {"stdout": "1"}), daemon=True).start()
 if not os.fork():
     time.sleep(600)
 print("ready", flush=True)
@@ -109,7 +112,7 @@ def test_nothing_outlives_a_killed_trainer(tmp_path: Path):
         (host,) = children_of(trainer.pid, HOST)
         (fork,) = set(children_of(trainer.pid)) - {host}
         below = processes_below(host)
-        assert len(below) >= 3  # the server of the children, and two of them
+        assert len(below) >= 5  # the server of the children, two of them, and sandboxes
     finally:
         trainer.kill()
         trainer.wait()

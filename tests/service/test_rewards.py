@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from crucible_bridge.errors import FailedPrecondition, InvalidField
+from crucible_bridge.errors import FailedPrecondition, InvalidField, Unauthenticated
 from crucible_bridge.rewards import (
     Graded,
     Reward,
@@ -32,6 +32,7 @@ from crucible_bridge.rewards import (
 )
 from crucible_bridge.types import OutputComparison
 from crucible_worker.grading.code.records import compared, read_tests
+from tests import needs
 from tests.cases.hostile import hostile_pairs
 from tests.service.processes_kit import serving
 from tests.tables import rows
@@ -436,6 +437,31 @@ def test_what_cannot_be_sent_is_refused(address: str, grader: str, options: dict
         Reward(grader, options, address=address).start()
 
 
+def test_workers_of_a_pool_share_the_work(tmp_path: Path):
+    """Several addresses: what one of them leaves is graded by the others."""
+    responses = [f"The answer is {n}." for n in range(1_000)]
+    targets = [str(n) for n in range(1_000)]
+    with serving(tmp_path, "--grading-processes=2") as (first, address):
+        second_folder = tmp_path / "second"
+        second_folder.mkdir()
+        with serving(second_folder, "--grading-processes=2") as (_, other):
+            reward = Reward(address=[address, other])
+            assert {graded.verdict for graded in reward.grade(responses, targets)} == {"correct"}
+            first.kill()
+            assert {graded.verdict for graded in reward.grade(responses, targets)} == {"correct"}
+
+
+def test_a_token_is_sent_and_a_wrong_one_is_an_error_at_once(tmp_path: Path):
+    """No patience is spent on what time does not change."""
+    token = tmp_path / "token"
+    token.write_text("s3cret")
+    token.chmod(0o600)
+    with serving(tmp_path, f"--token-file={token}", "--grading-processes=2") as (_, address):
+        assert Reward(address=address, token="s3cret")("4", "4") == 1.0
+        with pytest.raises(Unauthenticated):
+            Reward(address=address, token="another")("4", "4")
+
+
 def test_a_worker_may_restart_while_rewards_wait(tmp_path: Path):
     """What is asked while none serves is answered by the next one at the address, and by others of a pool."""
     options = (f"--unix-socket={tmp_path / 'socket'}", "--grading-processes=2")
@@ -450,3 +476,30 @@ def test_a_worker_may_restart_while_rewards_wait(tmp_path: Path):
         waiting.join()
 
     assert [grade.verdict for grade in asked[0]] == ["correct"]
+
+
+@pytest.mark.clusters
+@needs.installed("ray")
+@pytest.mark.filterwarnings("ignore")
+def test_an_actor_of_ray_grades():
+    """A reward that the program has used travels to an actor, which grades in several threads."""
+    import ray
+
+    assert math_reward("4", "4") == 1.0
+    ray.init(num_cpus=1, include_dashboard=False)
+    try:
+
+        @ray.remote(max_concurrency=4)
+        class Actor:
+            def __init__(self, reward: Reward) -> None:
+                self.reward = reward
+
+            def graded(self, response: str) -> float | None:
+                return self.reward(response, "1/2")
+
+        actor = Actor.remote(math_reward)
+        found = ray.get([actor.graded.remote(text) for text in ("0.5", "2/4", "3", "50%")])  # pyright: ignore
+    finally:
+        ray.shutdown()
+
+    assert found == [1.0, 1.0, 0.0, 1.0]
