@@ -180,11 +180,13 @@ class Reward:
             return changed(*given, **named)
         call = read_call(Form(self.name, self.target, self.grader, self.details), given, named)
         if call.trainer and self.undecided is None:
-            raise InvalidField(
+            refused = InvalidField(
                 "undecided",
                 f"is None, and {call.trainer} takes only numbers: give {self.name} one for responses without a score, "
                 'undecided=0.0 for instance, or undecided="raise"',
             )
+            _log.error("%s", refused)  # some trainers catch what a reward raises
+            raise refused
         if call.awaited:
             return self._awaited(call)
         return self._finished(call, self.grade(call.responses, call.targets, call.choices, step=not call.single))
