@@ -215,6 +215,7 @@ def test_programs_are_run_against_tests():
     [
         (lambda: Reward(undecided="zero"), "undecided is 'zero', must be None"),  # pyright: ignore[reportArgumentType]
         (lambda: Reward(undecided=float("nan")), "undecided is nan"),
+        (lambda: Reward(scale="1"), "scale is '1'"),  # pyright: ignore[reportArgumentType]
         (lambda: Reward(scale=(1.0,)), "scale is"),  # pyright: ignore[reportArgumentType]
         (lambda: Reward(options={"a": object()}), "options cannot be written as JSON"),
         (lambda: Reward("nothing").start(), "grader is 'nothing', known are: exact_match"),

@@ -84,16 +84,16 @@ class RewardCounts:
         """Count grades, and log what has no score: of a step at once, of single responses once a minute."""
         if self._pid != os.getpid():  # the parent of a fork may have held the lock
             self._begin()
-        found = {"graded": len(grades), **counts_of(grades)}
+        numbers = {"graded": len(grades), **counts_of(grades)}
         now = time.monotonic()
         with self._lock:
-            for kind, number in found.items():
+            for kind, number in numbers.items():
                 self._total[kind] += number
                 self._unlogged[kind] += number
             logged = dict(self._unlogged)
             if (not step and now < self._logged + LOG_SECONDS) or not logged["undecided"] + logged["errors"]:
                 return
-            self._logged, self._unlogged = now, dict.fromkeys(found, 0)
+            self._logged, self._unlogged = now, dict.fromkeys(numbers, 0)
         reasons = [grade.reason for grade in grades if grade.score is None]
         _log.warning(
             "%s: %d responses, %d undecided (%d of them at a limit of time), %d errors%s",
@@ -152,7 +152,7 @@ class Reward:
         if not all(map(_is_number, self._bounds)) or len(self._bounds) != 2:
             raise InvalidField("scale", f"is {self.scale!r}, must be a number, or two: of the scores 0 and 1")
         try:
-            json.dumps(self.options)
+            json.dumps(self._options)
         except (TypeError, ValueError) as error:
             raise InvalidField("options", f"cannot be written as JSON: {error}") from None
         if not self.name:
@@ -214,7 +214,7 @@ class Reward:
             InvalidField: an option is wrong, or a target is neither text nor a number.
             BridgeError: nothing can be graded: no process starts, or no worker answers in time.
         """
-        return self._graded([answer.result() for answer in self._asked(responses, targets, choices)], step=step)
+        return self._graded([answer.result() for answer in self._sent(responses, targets, choices)], step=step)
 
     async def grade_async(
         self, responses: Sequence[str], targets: Sequence[Any], choices: Sequence[Any] = (), *, step: bool = True
@@ -222,8 +222,8 @@ class Reward:
         """Like `grade`, without blocking the event loop."""
         import asyncio  # 60 ms of the import, which most trainers have anyway
 
-        asked = [asyncio.wrap_future(answer) for answer in self._asked(responses, targets, choices)]
-        return self._graded(await asyncio.gather(*asked), step=step)
+        answers = [asyncio.wrap_future(answer) for answer in self._sent(responses, targets, choices)]
+        return self._graded(await asyncio.gather(*answers), step=step)
 
     async def score(self, response: str, target: Any, choices: Sequence[str] = ()) -> float | None:
         """The reward of one response, without blocking the event loop; raises as a call does."""
@@ -245,7 +245,11 @@ class Reward:
 
     @property
     def _bounds(self) -> Sequence[float]:
-        return self.scale if isinstance(self.scale, tuple | list) else (0.0, self.scale)
+        return self.scale if isinstance(self.scale, Sequence) else (0.0, self.scale)
+
+    @property
+    def _options(self) -> dict[str, Any]:
+        return dict(self.options or {})
 
     @property
     def _process(self) -> GradingProcess:
@@ -256,9 +260,9 @@ class Reward:
         return shared(BY_ADDRESS, settings)
 
     def _request(self, items: Sequence[Any]) -> dict[str, Any]:
-        return {"grader": self.grader, "options": dict(self.options or {}), "items": items}
+        return {"grader": self.grader, "options": self._options, "items": items}
 
-    def _asked(self, responses: Sequence[str], targets: Sequence[Any], choices: Sequence[Any]) -> list[Future[bytes]]:
+    def _sent(self, responses: Sequence[str], targets: Sequence[Any], choices: Sequence[Any]) -> list[Future[bytes]]:
         if len(responses) != len(targets) or (choices and len(choices) != len(responses)):
             raise InvalidField(
                 "targets", f"are {len(targets)}, and choices {len(choices)}, of {len(responses)} responses"

@@ -74,8 +74,8 @@ class RemoteGraders:
         """
         graded = {"math": self._math, "code": self._code}.get(name) or functools.partial(self._score, name)
         # A call refuses an item without a target; a grader leaves it undecided.
-        asked = [item for item in items if item[1] or name == "format"]
-        grades = iter(await graded(dict(options), asked))
+        complete = [item for item in items if item[1] or name == "format"]
+        grades = iter(await graded(dict(options), complete))
         return [_sent(next(grades) if item[1] or name == "format" else _NO_TARGET) for item in items]
 
     async def _math(self, left: dict[str, Any], items: Sequence[Item]) -> Sequence[Grade]:
@@ -83,8 +83,8 @@ class RemoteGraders:
         _check_all_read("math", left)
         if any(choices for _, _, choices in items):
             raise InvalidField("choices", "are not read by math at an address: grader multiple_choice reads them")
-        asked = _items(items)
-        return (await self._patiently(lambda: self._grading.grade_math(asked, policy))).grades if asked else ()
+        answers = _items(items)
+        return (await self._patiently(lambda: self._grading.grade_math(answers, policy))).grades if items else ()
 
     async def _code(self, left: dict[str, Any], items: Sequence[Item]) -> Sequence[Grade]:
         limits, comparison = _made(CodeLimits, left, *_LIMITS), _made(OutputComparison, left, *_COMPARISON)
@@ -99,9 +99,9 @@ class RemoteGraders:
             except ValueError as error:
                 grades[index] = Grade(verdict=Verdict.ERROR, reason=str(error))
         if programs:
-            asked = tuple(programs.values())
-            found = await self._patiently(lambda: self._grading.grade_code(asked, limits=limits, image=image))
-            grades.update(zip(programs, found.grades))
+            sent = tuple(programs.values())
+            result = await self._patiently(lambda: self._grading.grade_code(sent, limits=limits, image=image))
+            grades.update(zip(programs, result.grades))
         return [_whole(grades[index], partial) for index in range(len(items))]
 
     async def _score(self, name: str, left: dict[str, Any], items: Sequence[Item]) -> Sequence[Grade]:
@@ -112,9 +112,9 @@ class RemoteGraders:
         grades: dict[int, Grade] = {}
         for choices, places in by_choices.items():
             options = ScoreOptions(scorer=_scorer(name, dict(left), choices), threshold=threshold)
-            asked = _items([items[index] for index in places])
-            if asked:
-                score = functools.partial(self._grading.score, asked, options)
+            answers = _items([items[index] for index in places])
+            if answers:
+                score = functools.partial(self._grading.score, answers, options)
                 grades.update(zip(places, await self._patiently(score)))
         return [grades[index] for index in range(len(items))]
 

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from crucible_bridge.errors import InvalidField, clipped
 
-__all__ = ["TARGETS", "TESTS", "Call", "Form", "Graded", "counts_of", "read_call", "texts_of"]
+__all__ = ["DETAILS", "TARGETS", "TESTS", "Call", "Form", "Graded", "counts_of", "read_call", "texts_of"]
 
 TARGETS = (
     "answer",
@@ -34,6 +34,8 @@ TARGETS = (
 """Columns that may have the targets of an answer."""
 TESTS = ("tests", "test_cases", "test_list", "test", "input_output", "ground_truth")
 """Columns that may have the tests of a program."""
+DETAILS = ("verdict", "method", "reason", "extracted")
+"""What is known of a result besides its score."""
 
 _OF_TRL = ("prompts", "completions", "completion_ids", "trainer_state", "log_extra", "log_metric", "environments")
 _OF_VERIFIERS = ("completion", "info", "parser", "prompt", "state", "task")
@@ -109,9 +111,7 @@ def read_call(form: Form, given: Sequence[Any], named: Mapping[str, Any]) -> Cal
     if isinstance(named.get("completions"), list | tuple):
         return _trl(form, named)
     if len(given) == 4 and isinstance(given[3], Mapping | None):
-        return _verl(
-            form, dict(zip(("data_source", "solution_str", "ground_truth", "extra_info"), given)) | dict(named)
-        )
+        return _verl(form, {**dict(zip(("data_source", "solution_str", "ground_truth", "extra_info"), given)), **named})
     areal = {**dict(zip(("prompt", "completions", "prompt_ids", "completion_ids"), given)), **named}
     if len(given) in (0, 4) and isinstance(areal.get("completions"), str):
         return _areal(form, areal)
@@ -138,7 +138,7 @@ def _trl(form: Form, named: Mapping[str, Any]) -> Call:
             for name, value in counts_of(grades).items():
                 log_metric(f"{form.name}/{name}", float(value))
         if form.details and (log_extra := named.get("log_extra")) is not None:
-            for name in ("verdict", "method", "reason", "extracted"):
+            for name in DETAILS:
                 log_extra(f"{form.name}/{name}", [getattr(grade, name) for grade in grades])
         return list(rewards)
 
@@ -180,8 +180,8 @@ def _score(form: Form, reward: float | None, grade: Graded) -> float | dict[str,
     """A number, or what verl records of a sample and averages over samples, by name."""
     if not form.details:
         return reward
-    told = {name: getattr(grade, name) for name in ("verdict", "method", "reason", "extracted")}
-    return {"score": reward, "acc": float(grade.score or 0.0), **counts_of([grade]), **told}
+    details = {name: getattr(grade, name) for name in DETAILS}
+    return {"score": reward, "acc": float(grade.score or 0.0), **counts_of([grade]), **details}
 
 
 def _verifiers(form: Form, named: Mapping[str, Any]) -> Call:
@@ -197,10 +197,10 @@ def _verifiers(form: Form, named: Mapping[str, Any]) -> Call:
         for name, value in given.items()
         if name not in _OF_VERIFIERS and value not in (None, "")
     }
-    found = _targets(form, columns)
+    targets = _targets(form, columns)
     return Call(
         responses=[text_of(named["completion"])],
-        targets=[""] if found is None else found,
+        targets=[""] if targets is None else targets,
         choices=_choices(form, columns),
         result=result,
         trainer="verifiers",
@@ -211,10 +211,10 @@ def _verifiers(form: Form, named: Mapping[str, Any]) -> Call:
 
 def _areal(form: Form, named: Mapping[str, Any]) -> Call:
     columns = {name: [value] for name, value in named.items()}
-    found = _targets(form, columns)
+    targets = _targets(form, columns)
     return Call(
         responses=[named["completions"]],
-        targets=[""] if found is None else found,
+        targets=[""] if targets is None else targets,
         choices=_choices(form, columns),
         result=_first,
         trainer="AReaL",
@@ -272,15 +272,15 @@ def _targets(form: Form, columns: Mapping[str, Any]) -> Sequence[Any] | None:
         if form.column not in columns:
             raise InvalidField("target", f"is {clipped(form.column)}, and the columns are {', '.join(sorted(columns))}")
         return columns[form.column]
-    found = [name for name in (TESTS if form.grader == "code" else TARGETS) if name in columns]
-    if len(found) == 1:
-        return columns[found[0]]
+    usual = [name for name in (TESTS if form.grader == "code" else TARGETS) if name in columns]
+    if len(usual) == 1:
+        return columns[usual[0]]
     if form.grader == "format":
         return None
-    if found:
-        raise InvalidField("target", f"is not given, and the columns {', '.join(found)} have usual names: name one")
-    told = f"is not given, and the columns {', '.join(sorted(columns))} have no usual name: name one"
-    raise InvalidField("target", told)
+    if usual:
+        raise InvalidField("target", f"is not given, and the columns {', '.join(usual)} have usual names: name one")
+    names = ", ".join(sorted(columns))
+    raise InvalidField("target", f"is not given, and the columns {names} have no usual name: name one")
 
 
 def _choices(form: Form, columns: Mapping[str, Any]) -> Sequence[Any]:

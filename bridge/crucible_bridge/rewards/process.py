@@ -27,7 +27,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from crucible_bridge import errors
-from crucible_bridge.errors import BridgeError, FailedPrecondition, Unavailable
+from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField, Unavailable
 from crucible_bridge.reasons import Reason
 
 __all__ = [
@@ -195,9 +195,7 @@ class GradingProcess:
         """
         made = _Request(json.dumps(request).encode("ascii"))
         if len(made.body) > MAX_BODY_BYTES:
-            raise errors.InvalidField(
-                "responses", f"have {len(made.body):,} bytes, at most {MAX_BODY_BYTES:,} are sent"
-            )
+            raise InvalidField("responses", f"have {len(made.body):,} bytes, at most {MAX_BODY_BYTES:,} are sent")
         with self._lock:
             number = next(self._numbers)
             started = self._running()
