@@ -104,7 +104,7 @@ async def test_verl_scores_single_responses():
     scores = await asyncio.gather(*(manager.run_single(batch[number : number + 1]) for number in range(len(ROWS))))
 
     assert [score["reward_score"] for score in scores] == [1.0, 0.0, -1.0]
-    assert [score["reward_extra_info"]["acc"] for score in scores] == [1.0, 0.0, 0.0]
+    assert [score["reward_extra_info"]["verdict"] for score in scores] == ["correct", "incorrect", "undecided"]
     assert [score["reward_extra_info"]["undecided"] for score in scores] == [0, 0, 1]
 
 

@@ -104,7 +104,6 @@ def test_verl_gets_a_number_or_a_record():
     record = math_reward(solution_str="4", ground_truth=["4", "5"], undecided=0.0, details=True, **named)
     assert record == {
         "score": 1.0,
-        "acc": 1.0,
         "undecided": 0,
         "timeouts": 0,
         "errors": 0,
@@ -143,6 +142,8 @@ async def test_verifiers_awaits_a_number():
     assert await reward(completion=completion, answer="4", prompt=[], state=state, info={}) == 1.0
     assert await reward(completion=completion, answer="", state=state, info={"answer": "5"}) == 0.0
     assert state["grades"]["math_reward"]["verdict"] == "incorrect"
+    assert await reward(completion=completion, answer="", state=state, info={}) == 0.0
+    assert state["grades"]["math_reward"]["reason"] == "the target is empty"
 
 
 async def test_any_trainer_calls_with_a_response_and_a_target():

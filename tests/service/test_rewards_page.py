@@ -39,7 +39,7 @@ def test_the_files_for_trainers_have_what_they_call():
     reward_func: Reward = defined("OpenRLHF")["reward_func"]
     reward_fn: Reward = defined("AReaL")["reward_fn"]
 
-    assert compute_score(data_source="x", solution_str="4", ground_truth="4", extra_info={})["acc"] == 1.0
+    assert compute_score(data_source="x", solution_str="4", ground_truth="4", extra_info={})["score"] == 1.0
     assert [float(each) for each in reward_func(["2+2? 4"], ["2+2?"], ["4"])["rewards"]] == [1.0]
     assert reward_fn("2+2?", "4", [1], [2], answer="4") == 1.0
 

@@ -181,7 +181,7 @@ def _score(form: Form, reward: float | None, grade: Graded) -> float | dict[str,
     if not form.details:
         return reward
     details = {name: getattr(grade, name) for name in DETAILS}
-    return {"score": reward, "acc": float(grade.score or 0.0), **counts_of([grade]), **details}
+    return {"score": reward, **counts_of([grade]), **details}
 
 
 def _verifiers(form: Form, named: Mapping[str, Any]) -> Call:
@@ -195,8 +195,10 @@ def _verifiers(form: Form, named: Mapping[str, Any]) -> Call:
         name: [value]
         for given in (info if isinstance(info, Mapping) else {}, named)
         for name, value in given.items()
-        if name not in _OF_VERIFIERS and value not in (None, "")
+        if name not in _OF_VERIFIERS and not (value is None or (isinstance(value, str) and not value))
     }
+    if columns.keys().isdisjoint(TARGETS):  # a row without an answer is undecided
+        columns["answer"] = [named.get("answer")]
     targets = _targets(form, columns)
     return Call(
         responses=[text_of(named["completion"])],
