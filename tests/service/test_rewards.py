@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import importlib
 import json
 import logging
 import pickle
@@ -485,13 +486,11 @@ def test_a_worker_may_restart_while_rewards_wait(tmp_path: Path):
 @pytest.mark.filterwarnings("ignore")
 def test_an_actor_of_ray_grades():
     """A reward that the program has used travels to an actor, which grades in several threads."""
-    import ray
-
+    ray: Any = importlib.import_module("ray")
     assert math_reward("4", "4") == 1.0
     ray.init(num_cpus=1, include_dashboard=False)
     try:
 
-        @ray.remote(max_concurrency=4)
         class Actor:
             def __init__(self, reward: Reward) -> None:
                 self.reward = reward
@@ -499,8 +498,8 @@ def test_an_actor_of_ray_grades():
             def graded(self, response: str) -> float | None:
                 return self.reward(response, "1/2")
 
-        actor = Actor.remote(math_reward)
-        found = ray.get([actor.graded.remote(text) for text in ("0.5", "2/4", "3", "50%")])  # pyright: ignore
+        actor = ray.remote(max_concurrency=4)(Actor).remote(math_reward)
+        found = ray.get([actor.graded.remote(text) for text in ("0.5", "2/4", "3", "50%")])
     finally:
         ray.shutdown()
 
