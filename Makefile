@@ -27,6 +27,10 @@ INSPECT := 'inspect-ai==0.3.285'
 # Experiment trackers, and the trainer Lightning: a hundred libraries.
 LOGGERS_VENV := .venv-loggers
 LOGGERS := 'trackio==0.43.0' 'wandb==0.31.0' 'mlflow==3.17.2' 'tensorboardX==2.6.5' 'lightning==2.6.6'
+# Trainers that call rewards. Of the last three only the code that calls them is used: the rest wants a GPU.
+TRAINERS_VENV := .venv-trainers
+TRAINERS := 'trl==1.16.0' 'verifiers==0.4.0' 'tensordict==0.15.3' 'hydra-core==1.3.8' 'codetiming==1.4.0' 'colorlog==6.12.0'
+TRAINERS_ALONE := 'verl==0.9.1' 'openrlhf==0.11.2' 'areal==1.0.4'
 # Its validator wants Python 3.12 or later, and pandas, duckdb and others of the libraries it converts with.
 EVERY_EVAL_EVER_VENV := .venv-every-eval-ever
 EVERY_EVAL_EVER := 'every-eval-ever==0.3.0'
@@ -66,7 +70,7 @@ define step
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check test-elixir test-pages test-tinker test-inspect test-loggers test-postgres test-history test-clusters test-failpoints test-every-eval-ever test-floors test-all test-docs lint lint-all docs vendor pictures generate generate-elixir bench bench-lm-eval torture fuzz serve clean
+.PHONY: help demo test check test-elixir test-pages test-tinker test-inspect test-loggers test-trainers test-postgres test-history test-clusters test-failpoints test-every-eval-ever test-floors test-all test-docs lint lint-all docs vendor pictures generate generate-elixir bench bench-lm-eval torture fuzz serve clean
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 22
@@ -135,6 +139,18 @@ $(LOGGERS_VENV)/.ready: $(READY)
 test-loggers: $(LOGGERS_VENV)/.ready ## experiments in trackio, wandb (offline), MLflow and TensorBoard, read back from there; Lightning's Trainer
 	$(LOGGERS_VENV)/bin/python -m pytest -m loggers
 	$(LOGGERS_VENV)/bin/python -m pytest tests/service/test_lightning_callback.py
+
+$(TRAINERS_VENV)/.ready: $(READY)
+	$(PYTHON) -m venv $(TRAINERS_VENV)
+	printf '%s\n' "$(CURDIR)/$$(echo $(VENV)/lib/python3.*/site-packages)" "$(CURDIR)/bridge" "$(CURDIR)/python_worker" > \
+		"$$(echo $(TRAINERS_VENV)/lib/python3.*/site-packages)/worker.pth"
+	$(TRAINERS_VENV)/bin/pip install --quiet $(TRAINERS)
+	@# Each by itself: one without a wheel for this Python is skipped, with its test.
+	for trainer in $(TRAINERS_ALONE); do $(TRAINERS_VENV)/bin/pip install --quiet --no-deps $$trainer || true; done
+	@touch $@
+
+test-trainers: $(TRAINERS_VENV)/.ready ## rewards in TRL and verifiers, and in the code of verl, OpenRLHF and AReaL
+	$(TRAINERS_VENV)/bin/python -m pytest -m trainers
 
 # Tests of workers as a whole that open no file of the journal themselves.
 POSTGRES_TESTS := $(addprefix tests/service/test_evaluation_,bad_input.py drain.py events.py identity.py pause.py plans.py samples.py spans.py) \
@@ -262,5 +278,5 @@ serve: $(READY) ## a worker on 127.0.0.1:50051
 	$(BIN)/crucible-worker serve
 
 clean: ## remove the environment and everything else that was made
-	rm -rf $(VENV) $(DOCS_VENV) .venv-grade .venv-tutorial $(TINKER_VENV) $(LM_EVAL_VENV) $(INSPECT_VENV) $(LOGGERS_VENV) $(EVERY_EVAL_EVER_VENV) $(FLOORS_VENV) elixir_client_example/_build elixir_client_example/deps build dist demo-output .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(DOCS_VENV) .venv-grade .venv-tutorial $(TINKER_VENV) $(LM_EVAL_VENV) $(INSPECT_VENV) $(LOGGERS_VENV) $(TRAINERS_VENV) $(EVERY_EVAL_EVER_VENV) $(FLOORS_VENV) elixir_client_example/_build elixir_client_example/deps build dist demo-output .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -28,6 +28,7 @@ SEPARATE = {
     "pages": "pages in a real browser; `make test-pages` runs them",
     "postgres": "with a PostgreSQL server of the machine; `make test-postgres` runs them",
     "tinker": "against a real server of the Tinker API; `make test-tinker` runs them",
+    "trainers": "with the libraries of trainers; `make test-trainers` runs them",
     "torture": "many rounds of a robustness test; `make torture` runs them",
 }
 """Marks of tests that a run without `-m` leaves out."""

@@ -43,6 +43,7 @@ MODULES = [
     "crucible_bridge",
     "crucible_bridge.integrations",
     "crucible_bridge.integrations.reporting",
+    "crucible_bridge.rewards",
     "crucible_worker",
     "crucible_worker.cli",
     "crucible_worker.server",

@@ -18,6 +18,10 @@ _MADE |= {"WeakKeyDictionary", "WeakValueDictionary", "count", "defaultdict", "d
 
 ALLOWED = {
     "crucible_bridge/buffers.py: keep_large_buffers": "of the allocator, of which a process has one",
+    "crucible_bridge/rewards/process.py: _inherited": "of the parent of a fork, kept as they are",
+    "crucible_bridge/rewards/process.py: _lock": "of the next",
+    "crucible_bridge/rewards/process.py: _processes": "processes that grade, one of each kind for all rewards of the"
+    " program, which trainers copy and pickle",
     "crucible_worker/children/process.py: _abandoned": "children of the process, only waited for",
     "crucible_worker/util/options.py: _parsing": "of the interpreter, whose parser fails in several threads",
     "crucible_worker/grading/code/sandbox.py: _numbers": "shared so that sandboxes of several workers get different"

@@ -1,0 +1,271 @@
+"""The process that sends what a trainer wants graded to workers, so that gRPC is not loaded where the trainer forks.
+
+Calls take turns over the workers of a pool, and are made again while one restarts or is full. The options of a grader
+are those that it has in evaluations; what a call to a worker cannot say is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from crucible_bridge.client import Bridge, Tls, connect
+from crucible_bridge.client.patience import Patience
+from crucible_bridge.errors import BridgeError, InvalidField, clipped
+from crucible_bridge.rewards.serving import Graded, GradeItems, Item, serve
+from crucible_bridge.types import (
+    Assertions,
+    BoxedForm,
+    CallTest,
+    ChoiceScorer,
+    CodeItem,
+    CodeLimits,
+    CodeTest,
+    ExactComparison,
+    FormatScorer,
+    Grade,
+    GradeItem,
+    InputOutputTests,
+    JsonSchemaForm,
+    MarksForm,
+    MathPolicy,
+    NumericScorer,
+    OutputComparison,
+    RegexScorer,
+    ScoreOptions,
+    Scorer,
+    StdioTest,
+    TextScorer,
+    Verdict,
+)
+
+__all__ = ["RemoteGraders", "tests_of"]
+
+T = TypeVar("T")
+
+_TEXTS = ("exact_match", "contains")
+_PARTLY = ("f1", "bleu", "rouge")
+_COMPARISON = ("by_token", "absolute_tolerance", "relative_tolerance")
+_NO_TARGET = Grade(verdict=Verdict.UNDECIDED, reason="there is no target")
+_LIMITS = ("timeout_ms", "memory_mb", "output_bytes")
+
+
+class RemoteGraders:
+    """The graders of workers.
+
+    Args:
+        bridge: their client.
+        patience: seconds for which a call is made again that lost its worker, or was refused for the time being.
+    """
+
+    def __init__(self, bridge: Bridge, patience: float) -> None:
+        self._grading, self._patience = bridge.grading, patience
+
+    async def grade(self, name: str, options: Mapping[str, Any], items: Sequence[Item]) -> list[Graded]:
+        """Grade items, in order; without any, only see whether the options can be sent.
+
+        Raises:
+            InvalidField: there is no such grader, or a call cannot have its options.
+            BridgeError: the call failed.
+        """
+        graded = {"math": self._math, "code": self._code}.get(name) or functools.partial(self._score, name)
+        # A call refuses an item without a target; a grader leaves it undecided.
+        complete = [item for item in items if item[1] or name == "format"]
+        grades = iter(await graded(dict(options), complete))
+        return [_sent(next(grades) if item[1] or name == "format" else _NO_TARGET) for item in items]
+
+    async def _math(self, left: dict[str, Any], items: Sequence[Item]) -> Sequence[Grade]:
+        policy = _made(MathPolicy, left, *MathPolicy.__dataclass_fields__)
+        _check_all_read("math", left)
+        if any(choices for _, _, choices in items):
+            raise InvalidField("choices", "are not read by math at an address: grader multiple_choice reads them")
+        answers = _items(items)
+        return (await self._patiently(lambda: self._grading.grade_math(answers, policy))).grades if items else ()
+
+    async def _code(self, left: dict[str, Any], items: Sequence[Item]) -> Sequence[Grade]:
+        limits, comparison = _made(CodeLimits, left, *_LIMITS), _made(OutputComparison, left, *_COMPARISON)
+        image, partial = left.pop("image", ""), left.pop("partial", False)
+        _check_all_read("code", left)
+        programs: dict[int, CodeItem] = {}
+        grades: dict[int, Grade] = {}
+        for index, (response, targets, _) in enumerate(items):
+            try:
+                prefix, tests = tests_of(targets, comparison)
+                programs[index] = CodeItem(response=response, prefix=prefix, tests=tests)
+            except ValueError as error:
+                grades[index] = Grade(verdict=Verdict.ERROR, reason=str(error))
+        if programs:
+            sent = tuple(programs.values())
+            result = await self._patiently(lambda: self._grading.grade_code(sent, limits=limits, image=image))
+            grades.update(zip(programs, result.grades))
+        return [_whole(grades[index], partial) for index in range(len(items))]
+
+    async def _score(self, name: str, left: dict[str, Any], items: Sequence[Item]) -> Sequence[Grade]:
+        threshold = left.pop("threshold", None) if name in _PARTLY else None
+        by_choices: dict[tuple[str, ...], list[int]] = {} if items else {(): []}
+        for index, (_, _, choices) in enumerate(items):
+            by_choices.setdefault(tuple(choices), []).append(index)
+        grades: dict[int, Grade] = {}
+        for choices, places in by_choices.items():
+            options = ScoreOptions(scorer=_scorer(name, dict(left), choices), threshold=threshold)
+            answers = _items([items[index] for index in places])
+            if answers:
+                score = functools.partial(self._grading.score, answers, options)
+                grades.update(zip(places, await self._patiently(score)))
+        return [grades[index] for index in range(len(items))]
+
+    async def _patiently(self, call: Callable[[], Awaitable[T]]) -> T:
+        return await _patiently(call, self._patience)
+
+
+async def _patiently(call: Callable[[], Awaitable[T]], seconds: float) -> T:
+    """Make a call until it has a result, or an error that time does not change."""
+    patience = Patience(seconds)
+    while True:
+        try:
+            return await call()
+        except BridgeError as error:
+            if not error.retryable:
+                raise
+            await patience.wait(error)
+
+
+def _items(items: Sequence[Item]) -> list[GradeItem]:
+    return [GradeItem(response=response, targets=tuple(targets)) for response, targets, _ in items]
+
+
+def _made(kind: Callable[..., T], left: dict[str, Any], *names: str) -> T:
+    """A value whose fields are options, which are taken out."""
+    return kind(**{name: left.pop(name) for name in names if name in left})
+
+
+def _check_all_read(name: str, left: Mapping[str, Any]) -> None:
+    if left:
+        raise InvalidField(
+            f"options[{json.dumps(min(left))}]",
+            f"is no option of {clipped(name)} that a call to a worker has; grade without address, or leave it out",
+        )
+
+
+def _scorer(name: str, left: dict[str, Any], choices: tuple[str, ...]) -> Scorer:
+    """The scorer of a call that gives what the grader of this name gives."""
+    scorer: Scorer
+    if name in _TEXTS:
+        scorer = TextScorer(
+            kind=name,
+            case_sensitive=not left.pop("fold_case", False),
+            normalize_whitespace=left.pop("collapse_whitespace", False),
+            strip_punctuation=left.pop("strip_punctuation", False),
+            compare=ExactComparison(left.pop("compare", "text")),
+            ordered_lists=left.pop("ordered_lists", False),
+        )
+    elif name in _PARTLY:
+        scorer = TextScorer(kind=name, case_sensitive=left.pop("case_sensitive", False))
+    elif name == "numeric":
+        scorer = _made(NumericScorer, left, "absolute_tolerance", "relative_tolerance")
+    elif name == "regex":
+        scorer = _made(RegexScorer, left, "full")
+    elif name == "multiple_choice":
+        scorer = ChoiceScorer(choices=choices)
+    elif name == "format":
+        scorer = _format(left)
+    else:
+        raise InvalidField("grader", f"is {clipped(name)}, which no call to a worker has; grade without address")
+    _check_all_read(name, left)
+    return scorer
+
+
+def _format(left: dict[str, Any]) -> FormatScorer:
+    form, marks, schema = left.pop("form", "boxed"), left.pop("marks", None), left.pop("json_schema", None)
+    if form == "marks" and marks is not None:
+        return FormatScorer(form=MarksForm(marks=tuple(marks)))
+    if form == "json_schema" and schema is not None:
+        return FormatScorer(form=JsonSchemaForm(schema=json.dumps(schema)))
+    if form != "boxed":
+        raise InvalidField(f'options["{form}"]', f"is missing, and the form {form} needs it")
+    return FormatScorer(form=BoxedForm())
+
+
+def _whole(grade: Grade, partial: bool) -> Grade:
+    """A grade of a program; one that passes some of its tests is wrong unless it may be partly right."""
+    if grade.verdict is Verdict.PARTIAL and not partial:
+        return dataclasses.replace(grade, verdict=Verdict.INCORRECT, score=0.0)
+    return grade
+
+
+def _sent(grade: Grade) -> Graded:
+    reason = grade.reason if grade.problem is None else grade.problem.message
+    return grade.verdict.value, grade.score, grade.method, reason, grade.extracted
+
+
+# Tests as data sets have them, as docs/code_grading.md lists their forms.
+
+
+def tests_of(records: Sequence[Any], comparison: OutputComparison) -> tuple[str, tuple[CodeTest, ...]]:
+    """The prefix and the tests of records: texts or objects, also as JSON in a text.
+
+    Raises:
+        ValueError: one of them is no test, or there is none.
+    """
+    prefix, tests = "", list[CodeTest]()
+    for given in records:
+        record = _object(given) if isinstance(given, str) else given
+        if isinstance(record, Mapping) and record.keys() == {"prefix"}:
+            prefix = record["prefix"]
+        else:
+            tests.append(_test_of(record, comparison))
+    if not tests:
+        raise ValueError("there is no test")
+    return prefix, tuple(tests)
+
+
+def _object(text: str) -> Any:
+    """The object that a text is in JSON; else the text, as Python may begin so, too."""
+    if text.lstrip().startswith("{"):
+        with contextlib.suppress(ValueError, RecursionError):
+            return json.loads(text)
+    return text
+
+
+def _test_of(record: Any, comparison: OutputComparison) -> CodeTest:
+    if isinstance(record, str) and record.strip():
+        return Assertions(record)
+    if not isinstance(record, Mapping):
+        raise ValueError("a test is blank, or neither text nor an object")
+    given = {name: record[name] for name in _COMPARISON if name in record}
+    compared = OutputComparison(**given) if given else comparison
+    match {key: value for key, value in record.items() if key not in _COMPARISON}:
+        case {"stdout": str(stdout), **rest} if rest.keys() <= {"stdin"}:
+            return StdioTest(stdin=rest.get("stdin", ""), stdout=stdout, comparison=compared)
+        case {"inputs": _, "outputs": _, **rest} as tests if rest.keys() <= {"fn_name"}:
+            return InputOutputTests(json=json.dumps(tests), comparison=compared)
+        case {"input_output": tests, **rest} if not rest:
+            return InputOutputTests(json=tests if isinstance(tests, str) else json.dumps(tests), comparison=compared)
+        case {"assertions": str(source), **rest} if not rest and not given:
+            return _test_of(source, comparison)
+        case {"function": str(function), "expected": expected, **rest} if rest.keys() <= {"arguments"} and not given:
+            written = json.dumps(rest.get("arguments", []))
+            return CallTest(function=function, arguments_json=written, expected_json=json.dumps(expected))
+        case _:
+            raise ValueError(f"a test has the keys {', '.join(sorted(map(str, record)))[:100] or 'of none'}")
+
+
+@contextlib.asynccontextmanager
+async def _grading(settings: Mapping[str, Any]) -> AsyncIterator[GradeItems]:
+    tls, patience = settings["tls"], settings["patience"]
+    certificates = Tls(**tls) if isinstance(tls, Mapping) else tls
+    async with contextlib.AsyncExitStack() as stack:
+
+        async def connected() -> Bridge:
+            client = connect(settings["address"], token=settings["token"], tls=certificates)
+            return await stack.enter_async_context(client)
+
+        yield RemoteGraders(await _patiently(connected, patience), patience).grade
+
+
+if __name__ == "__main__":
+    serve(_grading)
