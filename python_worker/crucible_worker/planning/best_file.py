@@ -20,7 +20,7 @@ from crucible_worker.exports.files import whole_file
 from crucible_worker.util.files import LeadsOut, find_below
 from crucible_worker.util.model_refs import as_managed, original_model, original_path
 
-__all__ = ["BEST_FILE", "Followed", "check_has_folder", "write_best"]
+__all__ = ["BEST_FILE", "Followed", "check_has_folder", "with_folder", "write_best"]
 
 BEST_FILE = "BEST"
 """Name of the file."""
@@ -97,7 +97,7 @@ def write_best(
     else:
         holder, own = PurePath(followed.directory), followed.source
         name = os.path.relpath(own, holder)
-        model = _with_folder(model, own)
+        model = with_folder(model, own)
     if not gone:
         _found(roots, path, path)
     file = _found(roots, str(holder), path) / BEST_FILE
@@ -117,7 +117,7 @@ def _is_there(roots: Sequence[Path], path: str) -> bool:
         return False
 
 
-def _with_folder(model: ModelRef, path: str) -> ModelRef:
+def with_folder(model: ModelRef, path: str) -> ModelRef:
     """The model with another folder of its checkpoint."""
     if (managed := as_managed(model)) is not None:
         part = "path" if managed.adapter is None else "adapter"

@@ -44,6 +44,7 @@ from crucible_worker.engine.specification import (
     step_fingerprint,
 )
 from crucible_worker.evaluators import registry
+from crucible_worker.evaluators.registry import EvaluatorParts
 from crucible_worker.journal import Journal, Transaction
 from crucible_worker.journal.plans import (
     Overtaken,
@@ -78,6 +79,7 @@ __all__ = [
     "EvaluationPlans",
     "PatternPlan",
     "fits",
+    "patient_plan",
 ]
 
 # What a plan evaluates at a step: which of its parts are due, and which evaluations run them.
@@ -224,6 +226,10 @@ class EvaluationPlans:
         self._at_hand: dict[str, EvaluationPlan] = {}
         self._decoding = asyncio.Lock()
 
+    @property
+    def _evaluators(self) -> EvaluatorParts:
+        return self._admission.preparer.parts
+
     async def register(self, plan: EvaluationPlan) -> tuple[str, bool]:
         """Record a plan for later steps; returns its fingerprint, and whether it existed already.
 
@@ -240,7 +246,7 @@ class EvaluationPlans:
         identity = await asyncio.to_thread(plan_fingerprint, plan)
         if await self._journal.read(find_plan, plan.plan_id) is None:
             await self._check(plan, check)
-        patient = None if plan.patience is None else _patient(plan, plan.patience)
+        patient = None if plan.patience is None else patient_plan(plan, plan.patience, self._evaluators)
         record = await asyncio.to_thread(self._encode, plan)
 
         def recorded(transaction: Transaction) -> bool:
@@ -318,6 +324,10 @@ class EvaluationPlans:
         """
         row, _, found = await self._journal.read(self._find, plan_id, step)
         return bool(due_parts(await self._decoded(row.fingerprint, found), step, last=False))
+
+    async def content_of(self, model: ModelRef) -> str | None:
+        """The fingerprint of the files of a model as they are now; None if it is no folder, or cannot be read."""
+        return await self._admission.preparer.present_fingerprint(model)
 
     async def plateau(self, plan_id: str) -> Plateau | None:
         """The plateau on which a plan stands now; None if it stands on none, or has no patience."""
@@ -440,7 +450,7 @@ class EvaluationPlans:
         refuse_equal_keys(
             keys
             for part, planned in enumerate(parts_of(plan))
-            for keys in keys_of(planned, f"{path_of_part(plan, part)}.")
+            for keys in keys_of(planned, f"{path_of_part(plan, part)}.", self._evaluators)
         )
 
 
@@ -453,16 +463,21 @@ def _evaluated_at(
     return find_plan(source, plan_id), rows, [row for row in found if row is not None]
 
 
-def _patient(plan: EvaluationPlan, patience: Patience) -> PatientPlan:
+def patient_plan(plan: EvaluationPlan, patience: Patience, evaluators: EvaluatorParts | None) -> PatientPlan:
     """What the journal needs to look at the steps of a plan.
 
+    Args:
+        plan: the plan.
+        patience: the metric, whose prefix may be missing, and its goal, which may be missing.
+        evaluators: of the worker that evaluates.
+
     Raises:
-        InvalidField: no evaluation of the plan yields the metric.
+        InvalidField: no evaluation of the plan yields the metric, or no evaluator declares its goal.
     """
-    placed = [list(keys_of(planned)) for planned in parts_of(plan)]
+    placed = [list(keys_of(planned, parts=evaluators)) for planned in parts_of(plan)]
     metric = _metric_of(placed, patience.metric)
     yielding = [[each for each in keys if can_yield(each, metric)] for keys in placed]
-    declared = (_declared(each, metric) for keys in yielding for each in keys)
+    declared = (_declared(each, metric, evaluators) for keys in yielding for each in keys)
     goal = patience.goal or next((found for found in declared if found is not None), None)
     if goal is None:
         raise InvalidField("patience.goal", f"is missing: no evaluator declares which values of {metric!r} are better")
@@ -495,9 +510,9 @@ def _metric_of(placed: Sequence[Sequence[PlacedKeys]], metric: str) -> str:
     raise InvalidField("patience.metric", f"is {metric!r}, which {says}; there are {listed}")
 
 
-def _declared(placed: PlacedKeys, metric: str) -> Goal | None:
+def _declared(placed: PlacedKeys, metric: str, evaluators: EvaluatorParts | None) -> Goal | None:
     """Which values of a metric are better, as its evaluator declares it."""
-    info = registry.info_if_known(placed.spec.kind)
+    info = registry.info_if_known(placed.spec.kind, evaluators)
     if info is None:
         return None
     others = {metric_key(placed.prefix, placed.spec, key): "" for key in placed.keys}
