@@ -39,7 +39,7 @@ from crucible_worker.reports.ranking import enough_scored, scored_by_key
 from crucible_worker.util.fingerprints import model_part, same
 from crucible_worker.util.tasks import to_its_end
 
-__all__ = ["KEEP_FOLDER", "KeepRule", "Keeper"]
+__all__ = ["KEEP_FOLDER", "KeepRule", "Keeper", "copy_of"]
 
 KEEP_FOLDER = "best"
 """Name of the folder with the copies, in the followed directory."""
@@ -302,6 +302,12 @@ def kept_in(folder: Path) -> Mapping[Path, Kept]:
         with contextlib.suppress(OSError, ValueError, TypeError, RecursionError):
             found[path] = Kept(**json.loads((path / KEPT_RECORD).read_bytes()))
     return found
+
+
+def copy_of(evaluation_id: str, directory: Path) -> Path | None:
+    """The copy of what an evaluation has measured, in a directory that was followed; None if there is none."""
+    kept = kept_in(directory / KEEP_FOLDER)
+    return next((path for path, one in kept.items() if one.evaluation_id == evaluation_id), None)
 
 
 def _size(source: Path) -> int:
