@@ -17,6 +17,7 @@ import typer.main
 from crucible_worker.cli import app
 from crucible_worker.embedded import registry
 from tests import commands
+from tests.distributions import EVALUATOR_PACKAGE
 from tests.service.processes_kit import wait_until
 from tests.tables import rows
 
@@ -229,6 +230,17 @@ def test_the_best_checkpoints_outlive_their_trainers_own(tmp_path: Path):
     assert gone.stderr.startswith(
         f"crucible-worker: --write: the checkpoint checkpoint-20 was deleted since it was evaluated: {run} is there"
     )
+
+
+def test_an_evaluator_of_a_file_decides_when_to_stop(tmp_path: Path):
+    """Its metric is known as that of any other one, and so is which values are better."""
+    _save(tmp_path / "mine", 10)
+    what = ("--data=builtin:arithmetic", f"--evaluator={EVALUATOR_PACKAGE / 'brevity.py'}:Brevity", "--samples=4")
+    options = ("--max-tokens=2", "--stop-on=brevity", "--keep-best=1", "--exit-when-idle=0.5", "--device=cpu")
+    done = _follow("mine", *what, *options, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "best so far: step 10: brevity 1" in done.stderr
+    assert (tmp_path / "mine" / "best" / "checkpoint-10").is_dir()
 
 
 def test_a_plan_of_a_file_says_when(tmp_path: Path):

@@ -141,12 +141,10 @@ class Keeper:
         try:
             async with self._turn:
                 return await self._keep(row, states, given_up)
-        except NotCopied as error:
+        except (NotCopied, Incomplete) as error:
             self._say(f"{row.name}: not kept: it {error}")
-        except (OSError, Incomplete) as error:
-            reason = error.reason if isinstance(error, Incomplete) else str(error)
-            _log.warning("checkpoint_not_kept", checkpoint=row.name, reason=reason)
-            self._say(f"{row.name}: not kept: {reason}")
+        except OSError as error:
+            _log.warning("checkpoint_not_kept", checkpoint=row.name, reason=str(error))
         return ""
 
     async def _measured(self, states: Sequence[StepState]) -> Evaluation | None:

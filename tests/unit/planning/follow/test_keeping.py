@@ -204,7 +204,7 @@ async def test_what_was_written_again_since_is_not_kept(tmp_path: Path):
     assert run.kept == []
     assert run.lines == ["checkpoint-10: not kept: it is no longer what was evaluated: its files were written again"]
     await run.ended(20, 0.5, before=shutil.rmtree)
-    assert run.lines[-1] == "checkpoint-20: not kept: is gone"
+    assert run.lines[-1] == "checkpoint-20: not kept: it is gone"
 
 
 async def test_only_copies_of_the_same_plan_and_metric_are_removed(tmp_path: Path):
