@@ -206,7 +206,7 @@ async def test_what_fails_is_said_once_with_the_cure(tmp_path: Path):
     assert logged.count("is not below the worker's model root") == 1
 
 
-STOPPING = {"steps": 2000, "arguments": {"save_steps": 4, "logging_steps": 500, "learning_rate": 0.0}}
+STOPPING: dict[str, Any] = {"steps": 2000, "arguments": {"save_steps": 4, "logging_steps": 500, "learning_rate": 0.0}}
 """A long training whose checkpoints are all alike."""
 
 
@@ -218,10 +218,10 @@ async def test_training_stops_when_no_better_checkpoint_comes(tmp_path: Path):
     """
     run, suite = tmp_path / "models" / "run-1", suite_in(tmp_path)
     async with worker(tmp_path, tmp_path / "models") as address:
-        given = {"plan": suite, "model_root": str(tmp_path / "models"), "stop_on": "nll", "patience": 2}
+        given: dict[str, Any] = {"plan": suite, "model_root": str(tmp_path / "models"), "stop_on": "nll", "patience": 2}
         history, logged = await train(run, address, **STOPPING, **given)
         resumed, _ = await train(run, address, **STOPPING, **given, resume=True)
-        short = {"steps": 6, "arguments": {"save_steps": 3, "learning_rate": 0.0}}
+        short: dict[str, Any] = {"steps": 6, "arguments": {"save_steps": 3, "learning_rate": 0.0}}
         anew, _ = await train(run, address, **short, **given)
 
     stopped = history[-1]["stopped"]
@@ -238,7 +238,7 @@ async def test_processes_that_train_together_stop_together(tmp_path: Path):
     """At a checkpoint: a process that stopped alone would leave the other one waiting."""
     run, suite = tmp_path / "models" / "run-1", suite_in(tmp_path)
     async with worker(tmp_path, tmp_path / "models") as address:
-        given = {"plan": suite, "model_root": str(tmp_path / "models"), "stop_on": "nll", "patience": 2}
+        given: dict[str, Any] = {"plan": suite, "model_root": str(tmp_path / "models"), "stop_on": "nll", "patience": 2}
         history, _ = await train(run, address, **STOPPING, **given, processes=2)
     assert history[-1]["stopped"]["best_step"] == 4
     assert history[-1]["step"] % 4 == 0

@@ -45,17 +45,22 @@ async def page_worker(folder: Path) -> AsyncIterator[str]:
     worker = await asyncio.create_subprocess_exec("bash", "-c", script, cwd=folder, env=environment, stderr=PIPE)
     assert worker.stderr is not None
     try:
-        async for line in worker.stderr:
-            if b'"serving"' in line:
-                break
+        logged = [line async for line in _until_serving(worker.stderr)]
         reading = asyncio.create_task(worker.stderr.read())
-        yield json.loads(line)["address"]
+        yield json.loads(logged[-1])["address"]
         worker.send_signal(signal.SIGTERM)
         await reading
     finally:
         if worker.returncode is None:
             worker.kill()
         await worker.wait()
+
+
+async def _until_serving(lines: asyncio.StreamReader) -> AsyncIterator[bytes]:
+    async for line in lines:
+        yield line
+        if b'"serving"' in line:
+            return
 
 
 async def printed(code: str, address: str, folder: Path) -> list[str]:
@@ -93,7 +98,7 @@ class Module(LightningModule):
     def __init__(self):
         super().__init__()
         self.tokenizer = AutoTokenizer.from_pretrained(registry.path("arithmetic@180"))
-        self.model = AutoModelForCausalLM.from_pretrained(registry.path("arithmetic@180"))
+        self.model = AutoModelForCausalLM.from_pretrained(registry.path("arithmetic@180"), dtype="float32")
 
     def training_step(self, batch, index):
         return self.model(input_ids=batch, labels=batch).loss

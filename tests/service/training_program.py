@@ -27,10 +27,11 @@ def train(
     model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32)
     ids = torch.tensor(tokenizer("1+1=2")["input_ids"])
     data: Any = [{"input_ids": ids, "labels": ids} for _ in range(64)]
+    given: dict[str, Any] = {"save_steps": 2, "logging_steps": 1, "learning_rate": 1e-3, **arguments}
     args = TrainingArguments(
         output_dir=output_dir,
         max_steps=steps,
-        **{"save_steps": 2, "logging_steps": 1, "learning_rate": 1e-3, **arguments},
+        **given,
         per_device_train_batch_size=4,
         report_to=[],
         use_cpu=True,

@@ -160,11 +160,11 @@ class EvaluateCallback(Callback):
             self._reporter.look()
             self.evaluated += self._reporter.ended()
             stopped = self._reporter.stopped
-        alone = trainer.world_size == 1
-        if not alone and not self._saved:
-            return
-        self._saved = False
-        if stopped is not None if alone else trainer.strategy.reduce_boolean_decision(stopped is not None, all=False):
+        stops = stopped is not None
+        if trainer.world_size > 1:
+            stops = self._saved and trainer.strategy.reduce_boolean_decision(stops, all=False)
+            self._saved = False
+        if stops:
             self.stopped = stopped
             trainer.should_stop = True
 

@@ -181,10 +181,12 @@ class Keeper:
             return ""
         before = await asyncio.to_thread(self._read)
         there = next((path for path, one in before.items() if one.evaluation_id == evaluation.evaluation_id), None)
-        if there is not None:
-            return str(there)
+        if there is not None:  # a process may have been killed before it removed what that one has replaced
+            staying = self._staying(list(before.values()), None)
+            await self._remove([path for path, one in before.items() if one not in staying])
+            return str(there) if before[there] in staying else ""
         found = self._measurement(row, evaluation, await asyncio.to_thread(_size, Path(row.path)))
-        staying = self._staying([*before.values(), found])
+        staying = self._staying([*before.values(), found], found)
         if found not in staying:
             return ""
         leaving = [path for path, one in before.items() if one not in staying]
@@ -208,26 +210,26 @@ class Keeper:
             await to_its_end(self._delete, path)
             self._say(f"{path.name}: no longer kept: there are {self._rule.count} better ones, or no room for it")
 
-    def _staying(self, every: Sequence[Kept]) -> Sequence[Kept]:
+    def _staying(self, every: Sequence[Kept], new: Kept | None) -> Sequence[Kept]:
         """The best ones that fit. Of equal values the earlier step is better, and values of too few scores are none.
 
         Raises:
-            NotCopied: the last one is one of the best, and does not fit.
+            NotCopied: the new one has too few scores, or is one of the best and does not fit.
         """
         sign = 1 if self._rule.goal is Goal.HIGHER else -1
         latest = max(one.rules_version for one in every)
         enough = enough_scored([one.scored for one in every])
         ranked = [one for one, is_enough in zip(every, enough) if is_enough and one.rules_version == latest]
         best = sorted(ranked, key=lambda one: (-sign * one.value, one.step))[: self._rule.count]
-        if every[-1] not in ranked:
+        if new is not None and new not in ranked:
             raise NotCopied("has a value of too few scores")
         # Those of other rules, or of few scores, stay while there is room: no number says that they are worse.
-        best += [one for one in every[:-1] if one not in ranked][: self._rule.count - len(best)]
+        best += [one for one in every if one not in ranked][: self._rule.count - len(best)]
         staying: list[Kept] = []
         for one in best:
             if sum(each.bytes for each in staying) + one.bytes <= self._rule.max_bytes:
                 staying.append(one)
-            elif one is every[-1]:
+            elif one is new:
                 raise NotCopied(
                     f"has {one.bytes:,} bytes, and at most {self._rule.max_bytes:,} are kept with those that are better"
                 )

@@ -227,6 +227,16 @@ async def test_the_same_evaluation_is_kept_once(tmp_path: Path):
     assert run.kept == ["checkpoint-10"]
 
 
+async def test_fewer_copies_are_kept_if_fewer_are_wanted(tmp_path: Path):
+    """So it is also if a process was killed before it removed a copy that another one has replaced."""
+    run = Run(tmp_path, count=3)
+    for step, value in ((10, 0.1), (20, 0.5), (30, 0.3)):
+        await run.ended(step, value)
+    fewer = Run(tmp_path, count=1)
+    assert await fewer.ended(10, 0.1) == ""
+    assert fewer.kept == ["checkpoint-20"]
+
+
 KILLED = """
 import asyncio, os, signal, sys
 from pathlib import Path
