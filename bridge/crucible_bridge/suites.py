@@ -261,7 +261,7 @@ _SUITE: Mapping[str, Reader] = {"name": _name, "description": text_of, "evaluati
 
 
 def _patience(value: Any, path: str) -> Patience:
-    return Patience(**fields_of(value, path, _PATIENCE, needed=("metric", "goal", "patience")))
+    return Patience(**fields_of(value, path, _PATIENCE, needed=("metric", "patience")))
 
 
 def _goal(value: Any, path: str) -> Goal:

@@ -343,7 +343,7 @@ TYPES = (
     ),
     Type("FewShot", needed="source count", asked=True, module="prompts"),
     Type("Prompt", asked=True, module="prompts"),
-    Type("Patience", needed="metric goal patience", asked=True),
+    Type("Patience", needed="metric patience", asked=True),
     Type("EvaluationPlan", needed="plan_id run_id", asked=True, check="plan"),
     Type("FollowRunRequest", needed="run_id directory", asked=True, check="followed"),
     Type("RankBy", needed="metric goal", asked=True),

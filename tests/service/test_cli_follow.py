@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import typer.main
 from crucible_worker.cli import app
 from crucible_worker.embedded import registry
 from tests import commands
+from tests.distributions import EVALUATOR_PACKAGE
 from tests.service.processes_kit import wait_until
 from tests.tables import rows
 
@@ -160,6 +162,87 @@ def test_a_second_process_waits_and_takes_over(tmp_path: Path):
     assert "mine-step-20-0: completed" in output
 
 
+def test_it_ends_once_no_better_checkpoint_comes(tmp_path: Path):
+    """With an exit code of its own, and the reason: a script can stop its trainer. The same command ends so at once.
+
+    The metric's evaluator says that less is better. What is tied is no better one.
+    """
+    for step, name in ((10, "arithmetic@180"), (20, "arithmetic@600"), (30, "arithmetic@600"), (40, "arithmetic@320")):
+        shutil.copytree(registry.path(name), tmp_path / "mine" / f"checkpoint-{step}")
+    what = ("mine", "--data=builtin:arithmetic", "--evaluator=nll", "--samples=40", "--device=cpu", "--stop-on=nll")
+    options = (*what, "--patience=2", "--exit-when-idle=60")
+    done = _follow(*options, cwd=tmp_path)
+    assert done.returncode == 5, done.stderr
+    assert "\nbest so far: step 20: nll 0.0" in done.stderr
+    assert re.search(r"\nplateau: nll: 2 evaluations since step 20 \(0\.0\d+\), none better\n", done.stderr)
+    last = done.stderr.splitlines()[-1]
+    assert re.fullmatch(r"stopped: nll of step 20 \(0\.0\d+\) was not improved in 2 evaluations, up to step 40", last)
+    assert not (tmp_path / "mine" / ".crucible").exists()
+
+    again = _follow(*options, "--json", cwd=tmp_path)
+    assert (again.returncode, again.stderr) == (5, "")
+    (line,) = map(json.loads, again.stdout.splitlines())
+    assert {
+        key: line["plateau"][key] for key in ("metric", "goal", "best_step", "best_evaluation_id", "last_step")
+    } == {
+        "metric": "nll",
+        "goal": "lower",
+        "best_step": 20,
+        "best_evaluation_id": "mine-step-20-0",
+        "last_step": 40,
+    }
+
+
+def test_the_best_checkpoints_outlive_their_trainers_own(tmp_path: Path):
+    """Also those of checkpoints that had been evaluated before anything was to be kept.
+
+    A pattern that fits everything finds no copy. `best --write` names the copy of a checkpoint that is gone, and says
+    that it was deleted if there is none.
+    """
+    run = tmp_path / "mine"
+    for step, name in ((10, "arithmetic@180"), (20, "arithmetic@600"), (30, "arithmetic@320")):
+        shutil.copytree(registry.path(name), run / f"checkpoint-{step}")
+    what = ("mine", "--data=builtin:arithmetic", "--evaluator=nll", "--samples=40", "--device=cpu")
+    first = _follow(*what, "--exit-when-idle=0.5", cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    kept = _follow(*what, "--exit-when-idle=0.5", "--keep-best=2", cwd=tmp_path)
+    assert kept.returncode == 0, kept.stderr
+    assert sorted(path.name for path in (run / "best").iterdir()) == ["checkpoint-20", "checkpoint-30"]
+
+    for step in (10, 20, 30):
+        shutil.rmtree(run / f"checkpoint-{step}")
+    shutil.copytree(registry.path("arithmetic@600"), run / "checkpoint-40")
+    more = _follow(*what, "--exit-when-idle=0.5", "--keep-best=2", "--json", cwd=tmp_path)
+    assert [json.loads(line)["step"] for line in more.stdout.splitlines()] == [40], more.stderr
+    assert sorted(path.name for path in (run / "best").iterdir()) == ["checkpoint-20", "checkpoint-40"]
+    found = _follow(
+        "mine", *what[1:], "--id=all", "--name-pattern=*/checkpoint-{step}", "--exit-when-idle=0", cwd=tmp_path
+    )
+    assert "no checkpoint was found" in found.stderr
+
+    best = ("best", "--run", "mine", "--metric", "nll", "--write", "--json")
+    written = commands.run(*best, cwd=tmp_path, env=_environment(tmp_path), seconds=SECONDS)
+    assert json.loads(written.stdout)["written"] == str(run / "BEST"), written.stderr
+    assert json.loads((run / "BEST").read_text())["checkpoint"] == "best/checkpoint-20"
+    shutil.rmtree(run / "best")
+    gone = commands.run(*best, cwd=tmp_path, env=_environment(tmp_path), seconds=SECONDS)
+    assert gone.returncode == 1
+    assert gone.stderr.startswith(
+        f"crucible-worker: --write: the checkpoint checkpoint-20 was deleted since it was evaluated: {run} is there"
+    )
+
+
+def test_an_evaluator_of_a_file_decides_when_to_stop(tmp_path: Path):
+    """Its metric is known as that of any other one, and so is which values are better."""
+    _save(tmp_path / "mine", 10)
+    what = ("--data=builtin:arithmetic", f"--evaluator={EVALUATOR_PACKAGE / 'brevity.py'}:Brevity", "--samples=4")
+    options = ("--max-tokens=2", "--stop-on=brevity", "--keep-best=1", "--exit-when-idle=0.5", "--device=cpu")
+    done = _follow("mine", *what, *options, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "best so far: step 10: brevity 1" in done.stderr
+    assert (tmp_path / "mine" / "best" / "checkpoint-10").is_dir()
+
+
 def test_a_plan_of_a_file_says_when(tmp_path: Path):
     """Its intervals count steps; the run has another name if it is given, and the evaluations too."""
     (tmp_path / "plan.toml").write_text(
@@ -196,6 +279,19 @@ def test_a_plan_of_a_file_says_when(tmp_path: Path):
         (["mine", *WHAT, "--marker=a/b"], "--marker "),
         (["mine", *WHAT, "--base-model=embedded:arithmetic@320"], "--base-model is no local:, hub: or managed: model"),
         (["mine", *WHAT, "--plan=plan.toml"], "--data and --plan exclude each other"),
+        (["mine", *WHAT, "--stop-on=acc"], "--stop-on is 'acc', which no evaluation yields; there are nll"),
+        (["mine", *WHAT, "--patience=2"], "--patience is only allowed with --stop-on METRIC"),
+        (["mine", *WHAT, "--stop-on=nll", "--goal=up"], "--goal is 'up', must be higher or lower"),
+        (["mine", *WHAT, "--goal=lower"], "--goal is only allowed with --stop-on or --keep-best"),
+        (["mine", *WHAT, "--keep-gib=1"], "--keep-gib is only allowed with --keep-best N"),
+        (
+            ["mine", *WHAT, "--keep-best=1", "--keep-by=acc"],
+            "--keep-by is 'acc', which no evaluation yields; there are nll",
+        ),
+        (
+            ["mine", *WHAT, "--evaluator=accuracy", "--keep-best=1"],
+            "--keep-by is needed with --keep-best: there are nll, accuracy",
+        ),
         (["mine", "--plan=plan.toml"], "--plan is 'plan.toml': No such file or directory"),
         (["mine", "--plan=empty.toml"], "--plan empty.toml: evaluations is empty"),
         (["mine", "--data=jsonl:absent.jsonl", "--evaluator=nll"], "--data "),

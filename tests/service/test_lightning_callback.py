@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import logging
 import shutil
+import threading
 import types
 from collections.abc import Callable
 from pathlib import Path
@@ -103,6 +104,57 @@ def test_a_run_id_that_is_not_that_of_the_plan_is_refused(tmp_path: Path):
     plan = EvaluationPlan(plan_id="p", run_id="one")
     with pytest.raises(InvalidField, match="run_id is 'two'"):
         EvaluateCallback("127.0.0.1:1", tmp_path, save, plan=plan, run_id="two")
+
+
+class Together:
+    """The strategy of two processes, which decide together: whether one of them wants to stop."""
+
+    def __init__(self) -> None:
+        self.decisions: list[bool] = []
+
+    def reduce_boolean_decision(self, decision: bool, all: bool = True) -> bool:
+        assert not all
+        self.decisions.append(decision)
+        return decision
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+async def test_training_stops_when_no_better_checkpoint_comes(processes: int, tmp_path: Path):
+    """Checkpoints that are all alike are tied. Several processes decide together, once after each checkpoint."""
+    (tmp_path / "suite.toml").write_text(SUITE)
+    folder = tmp_path / "run"
+    folder.mkdir()
+    strategy = Together()
+    trainer = types.SimpleNamespace(
+        is_global_zero=True, global_step=0, world_size=processes, strategy=strategy, should_stop=False
+    )
+    module = types.SimpleNamespace(name="arithmetic@180")
+
+    def fit(callback: EvaluateCallback) -> None:
+        callback.on_fit_start(trainer, module)
+        while not trainer.should_stop and trainer.global_step < 10_000:
+            trainer.global_step += 1
+            if trainer.global_step in (1, 2, 3) or trainer.global_step % 100 == 0:
+                callback.on_save_checkpoint(trainer, module, {})
+            callback.on_train_batch_end(trainer, module, None, None, trainer.global_step)
+            threading.Event().wait(0.01)  # the time that a batch takes
+        callback.on_fit_end(trainer, module)
+
+    async with Worker(
+        Settings(port=0, state_dir=tmp_path / "state", model_roots=(folder,), grading_processes=0)
+    ) as worker:
+        callback = EvaluateCallback(
+            worker.address, folder, save, plan=tmp_path / "suite.toml", stop_on="likelihood/nll", patience=2
+        )
+        await asyncio.to_thread(fit, callback)
+    assert trainer.should_stop
+    assert callback.stopped is not None
+    assert (callback.stopped.best_step, callback.stopped.last_step, callback.stopped.evaluations) == (1, 3, 2)
+    if processes == 1:
+        assert strategy.decisions == []
+    else:
+        assert strategy.decisions[-1:] == [True]
+        assert len(strategy.decisions) == 3 + trainer.global_step // 100
 
 
 @pytest.mark.filterwarnings("ignore")  # Lightning has warnings of its own

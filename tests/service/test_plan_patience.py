@@ -260,6 +260,26 @@ async def test_a_metric_that_no_evaluation_yields_is_refused():
         assert caught.value.field == "patience.metric"
 
 
+async def test_the_evaluator_says_which_values_are_better_and_where_the_key_is():
+    """A plan may name neither goal nor prefix; the events have both. Without a declaration, the goal is needed."""
+    shares = models(a=0.9, b=0.2, c=0.2)
+    async with run_worker(shares) as worker, record_events(worker.bridge) as recorder:
+        (part,) = patient_plan().evaluations
+        prefixed = dataclasses.replace(part, metric_prefix="test/")
+        other = dataclasses.replace(part, metric_prefix="other/")
+        await worker.bridge.evaluation.register_plan(patient_plan(goal=None, evaluations=(prefixed,)))
+        for step, name in enumerate(shares):
+            await notified(worker, recorder, step, f"embedded:{name}")
+        await reported(recorder, EventKind.RUN_PLATEAU, 2)
+        found = await best_and_plateau(worker.bridge)
+        assert steps_of(found) == [("best", 0), ("plateau", 2)]
+        assert {(event.metadata["metric"], event.metadata["goal"]) for event in found} == {("test/accuracy", "higher")}
+
+        two = patient_plan(plan_id="two", goal=None, evaluations=(prefixed, other))
+        with pytest.raises(InvalidField, match="several evaluations yield; there are test/accuracy, other/accuracy"):
+            await worker.bridge.evaluation.register_plan(two)
+
+
 async def test_earlier_releases_do_not_read_the_events(tmp_path: Path):
     """They are in the table of later kinds."""
     async with run_worker(models(a=0.5), state_dir=tmp_path) as worker, record_events(worker.bridge) as recorder:

@@ -16,9 +16,11 @@ import pytest
 
 import crucible_bridge
 from crucible_bridge.client import Bridge
+from crucible_bridge.errors import InvalidField
 from crucible_bridge.events import EventKind
+from crucible_bridge.integrations.transformers import EvaluateCallback
 from crucible_bridge.suites import load_plan, load_suite
-from crucible_bridge.types import EvaluationState
+from crucible_bridge.types import EvaluationPlan, EvaluationState
 from crucible_worker.config import Settings
 from crucible_worker.config.settings import RunPlan
 from crucible_worker.server import Worker
@@ -58,12 +60,14 @@ async def worker(folder: Path, root: Path, plans: tuple[RunPlan, ...] = ()) -> A
 
 
 async def train(
-    folder: Path, address: str, *others: Mapping[str, Any], **options: Any
+    folder: Path, address: str, *others: Mapping[str, Any], processes: int = 1, **options: Any
 ) -> tuple[list[dict[str, Any]], str]:
     """Run the program, with further trainings at the same worker; the last one's history, and what was logged."""
     first = {"output_dir": str(folder), **options}
     given = [json.dumps({"address": address, "steps": 4, "arguments": {}, **each}) for each in (first, *others)]
-    process = await asyncio.create_subprocess_exec(sys.executable, str(PROGRAM), *given, stdout=PIPE, stderr=PIPE)
+    together = ("-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={processes}")
+    command = (*(together if processes > 1 else ()), str(PROGRAM), *given)
+    process = await asyncio.create_subprocess_exec(sys.executable, *command, stdout=PIPE, stderr=PIPE)
     output, logged = await process.communicate()
     assert process.returncode == 0, logged.decode()
     return json.loads(output.splitlines()[-1]), logged.decode()
@@ -200,3 +204,51 @@ async def test_what_fails_is_said_once_with_the_cure(tmp_path: Path):
     assert logged.count("give the callback a plan") == 1
     assert logged.count("save_total_limit=1 removes checkpoints") == 1
     assert logged.count("is not below the worker's model root") == 1
+
+
+STOPPING: dict[str, Any] = {"steps": 2000, "arguments": {"save_steps": 4, "logging_steps": 500, "learning_rate": 0.0}}
+"""A long training whose checkpoints are all alike."""
+
+
+async def test_training_stops_when_no_better_checkpoint_comes(tmp_path: Path):
+    """Checkpoints that are all alike are tied, so the first stays the best; the metric's prefix may be left out.
+
+    Training that continues from a checkpoint stops at once, as the plateau is of the same run. A new training under the
+    same id does not: its plateau is an earlier one.
+    """
+    run, suite = tmp_path / "models" / "run-1", suite_in(tmp_path)
+    async with worker(tmp_path, tmp_path / "models") as address:
+        given: dict[str, Any] = {"plan": suite, "model_root": str(tmp_path / "models"), "stop_on": "nll", "patience": 2}
+        history, logged = await train(run, address, **STOPPING, **given)
+        resumed, _ = await train(run, address, **STOPPING, **given, resume=True)
+        short: dict[str, Any] = {"steps": 6, "arguments": {"save_steps": 3, "learning_rate": 0.0}}
+        anew, _ = await train(run, address, **short, **given)
+
+    stopped = history[-1]["stopped"]
+    assert (stopped["metric"], stopped["best_step"], stopped["evaluations"]) == ("likelihood/nll", 4, 2)
+    assert stopped["best_evaluation_id"] == "run-1-step-4-0"
+    assert 12 <= history[-1]["step"] < 2000
+    assert logged.count("was not improved in 2 evaluations, up to step 12: training is stopped") == 1
+    assert resumed[-1]["stopped"]["best_step"] == 4
+    assert resumed[-1]["step"] < 2000
+    assert "stopped" not in anew[-1]
+
+
+async def test_processes_that_train_together_stop_together(tmp_path: Path):
+    """At a checkpoint: a process that stopped alone would leave the other one waiting."""
+    run, suite = tmp_path / "models" / "run-1", suite_in(tmp_path)
+    async with worker(tmp_path, tmp_path / "models") as address:
+        given: dict[str, Any] = {"plan": suite, "model_root": str(tmp_path / "models"), "stop_on": "nll", "patience": 2}
+        history, _ = await train(run, address, **STOPPING, **given, processes=2)
+    assert history[-1]["stopped"]["best_step"] == 4
+    assert history[-1]["step"] % 4 == 0
+    assert history[-1]["step"] < 2000
+
+
+def test_what_cannot_stop_a_training_is_refused():
+    """Before it begins: without a plan the metric is unknown here."""
+    with pytest.raises(InvalidField, match="stop_on needs a plan"):
+        EvaluateCallback("127.0.0.1:1", stop_on="nll")
+    plan = EvaluationPlan(plan_id="p", run_id="p")
+    with pytest.raises(InvalidField, match="patience is 0"):
+        EvaluateCallback("127.0.0.1:1", plan=plan, stop_on="nll", patience=0)

@@ -295,7 +295,7 @@ def events_of_every_kind() -> Iterator[Event]:
     )
     yield follow_records.checkpoint_found("run", checkpoint, 1, "no links")
     yield follow_records.checkpoint_skipped("run", checkpoint, 1, "gone")
-    yield follow_records.checkpoint_released("run", checkpoint, 1, "changed")
+    yield follow_records.checkpoint_released("run", checkpoint, 1, "changed", "/x/best/checkpoint-1")
 
 
 def test_every_key_of_an_event_is_in_its_kinds_comment():

@@ -1481,7 +1481,7 @@ def patience_to_v1(value: Patience, field: str = "") -> evaluation_pb2.Patience:
         evaluation_pb2.Patience,
         field,
         metric=value.metric,
-        goal=GOAL_PAIR.to_number[value.goal],
+        goal=None if value.goal is None else GOAL_PAIR.to_number[value.goal],
         patience=value.patience,
         min_delta=value.min_delta,
         confidence=value.confidence,
@@ -1503,7 +1503,7 @@ def patience_from_v1(message: evaluation_pb2.Patience, field: str = "") -> Patie
     within(confidence, bounds.PATIENCE_CONFIDENCE_LEAST, bounds.PATIENCE_CONFIDENCE_MOST, child(field, "confidence"))
     return Patience(
         metric=message.metric,
-        goal=GOAL_PAIR.from_v1(message.goal, child(field, "goal")),
+        goal=GOAL_PAIR.from_v1(message.goal, child(field, "goal")) if message.goal else None,
         patience=message.patience,
         min_delta=message.min_delta,
         confidence=confidence,

@@ -21,8 +21,16 @@ from typing import TYPE_CHECKING, Any
 
 from crucible_bridge.channel import Tls
 from crucible_bridge.errors import InvalidField
-from crucible_bridge.integrations.reporting import EvaluatedStep, PlanLike, StepReporter, local_model, plan_of
-from crucible_bridge.types import EvaluationPlan, ModelRef
+from crucible_bridge.integrations.reporting import (
+    EvaluatedStep,
+    PlanLike,
+    StepReporter,
+    Stopped,
+    local_model,
+    plan_of,
+    stopping,
+)
+from crucible_bridge.types import EvaluationPlan, ModelRef, Patience
 
 if TYPE_CHECKING:
     Callback: Any = object
@@ -59,6 +67,8 @@ class EvaluateCallback(Callback):
         run_id: str | None = None,
         model_root: Path | str | None = None,
         wait: float = 0.0,
+        stop_on: str | Patience | None = None,
+        patience: int = 3,
         token: str | None = None,
         tls: Tls | str | Path | None = None,
     ) -> None:
@@ -73,12 +83,17 @@ class EvaluateCallback(Callback):
             run_id: the run; if None, that of the plan, or the name of `folder`.
             model_root: the model root of the worker, as this machine names it; if None, `folder`.
             wait: seconds to wait for the evaluations when training ends.
+            stop_on: stop training once this metric has brought no better checkpoint in `patience` evaluations. Its full
+                key, such as "likelihood/nll", or "nll" if one evaluation alone has it; its evaluator declares whether
+                more or less is better. A Patience says all of it, with `min_delta`, `goal` and `confidence`.
+            patience: how many evaluations in a row.
             token: the worker's.
             tls: see `crucible_bridge.connect`.
 
         Raises:
             OSError: the suite's file cannot be read.
-            InvalidField: the file is not a suite, or `run_id` is not that of the plan.
+            InvalidField: the file is not a suite, or `run_id` is not that of the plan, or there is `stop_on` and no
+                plan.
         """
         super().__init__()
         if isinstance(plan, EvaluationPlan) and run_id not in (None, plan.run_id):
@@ -87,24 +102,38 @@ class EvaluateCallback(Callback):
         self._root = self._folder if model_root is None else Path(model_root)
         self._run_id = run_id or self._folder.resolve().name
         self._plan = None if plan is None else plan_of(plan, self._run_id)
+        self._stops = stop_on is not None
+        if stop_on is not None:
+            self._plan = stopping(self._plan, stop_on, patience)
         self._address, self._token, self._tls = address, token, tls
         self._reporter: StepReporter | None = None
         self._last: tuple[int, ModelRef] | None = None
         self.evaluated: list[EvaluatedStep] = []
         """The evaluations that have ended, each with its step and its metrics, as far as they are known."""
+        self._saved = False
+        self.stopped: Stopped | None = None
+        """Why training was stopped early; None if it was not."""
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Register the plan."""
         if not trainer.is_global_zero:
             return
-        self._last = None
+        self._last = self.stopped = None
         self._reporter = StepReporter(
-            self._address, run_id=self._run_id, plan=self._plan, root=self._root, token=self._token, tls=self._tls
+            self._address,
+            run_id=self._run_id,
+            plan=self._plan,
+            root=self._root,
+            token=self._token,
+            tls=self._tls,
+            stops=self._stops,
+            begins_at=trainer.global_step,
         )
         self._reporter.begin()
 
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
         """Write the model, and report it; several checkpoints of one step are one."""
+        self._saved = True
         step = trainer.global_step
         if self._reporter is None or (self._last is not None and self._last[0] == step):
             return
@@ -118,6 +147,26 @@ class EvaluateCallback(Callback):
         self._last = (step, model)
         self._reporter.saved(step, model)
         self.evaluated += self._reporter.ended()
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        """Stop training if no better checkpoint has come; looking for that never waits.
+
+        Several processes decide together, at the first batch after a checkpoint was saved.
+        """
+        if not self._stops:
+            return
+        stopped: Stopped | None = None
+        if self._reporter is not None:
+            self._reporter.look()
+            self.evaluated += self._reporter.ended()
+            stopped = self._reporter.stopped
+        stops = stopped is not None
+        if trainer.world_size > 1:
+            stops = self._saved and trainer.strategy.reduce_boolean_decision(stops, all=False)
+            self._saved = False
+        if stops:
+            self.stopped = stopped
+            trainer.should_stop = True
 
     def on_fit_end(self, trainer: Any, pl_module: Any) -> None:
         """Report that the last checkpoint was the last one, and wait as long as `wait` says."""

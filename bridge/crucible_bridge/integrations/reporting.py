@@ -19,12 +19,13 @@ from pathlib import Path
 
 from crucible_bridge.channel import Tls
 from crucible_bridge.client import BlockingBridge, connect_sync
-from crucible_bridge.errors import BridgeError
+from crucible_bridge.errors import BridgeError, InvalidField
+from crucible_bridge.events import Event, EventKind
 from crucible_bridge.reasons import Reason
 from crucible_bridge.suites import Suite, load_suite
-from crucible_bridge.types import Evaluation, EvaluationPlan, EvaluationState, HubModel, LocalModel, ModelRef
+from crucible_bridge.types import Evaluation, EvaluationPlan, EvaluationState, HubModel, LocalModel, ModelRef, Patience
 
-__all__ = ["EvaluatedStep", "PlanLike", "StepReporter", "local_model", "plan_of"]
+__all__ = ["EvaluatedStep", "PlanLike", "StepReporter", "Stopped", "local_model", "plan_of", "stopping"]
 
 REGISTER_SECONDS = 600.0
 """How long a worker may read the data sets of a plan, when the plan is registered."""
@@ -32,6 +33,8 @@ CALL_SECONDS = 30.0
 """How long any other call may take."""
 FLUSH_SECONDS = 10.0
 """How long the end of training tries to report what is not reported yet, also where it does not wait for results."""
+LOOK_SECONDS = 1.0
+"""Time between two looks for a plateau, while training continues."""
 POLL_SECONDS = 0.5
 """Time between two looks at the evaluations, while the end of training waits for them."""
 
@@ -65,6 +68,31 @@ class EvaluatedStep:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Stopped:
+    """Why training was stopped early: no better checkpoint has come."""
+
+    metric: str
+    """Full key of the metric."""
+    best_step: int
+    """The step of the best checkpoint."""
+    best_evaluation_id: str
+    """Its evaluation."""
+    best_value: float
+    """Its value of the metric."""
+    last_step: int
+    """The step of the last one that was compared with it."""
+    evaluations: int
+    """How many in a row were not better."""
+
+    def __str__(self) -> str:
+        """A sentence for people."""
+        return (
+            f"{self.metric} of step {self.best_step} ({self.best_value:.6g}) was not improved in {self.evaluations} "
+            f"evaluations, up to step {self.last_step}: training is stopped"
+        )
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Saved:
     step: int
     model: ModelRef
@@ -82,6 +110,26 @@ def plan_of(given: PlanLike, run_id: str) -> EvaluationPlan:
         return given
     suite = given if isinstance(given, Suite) else load_suite(given)
     return EvaluationPlan(plan_id=run_id, run_id=run_id, eval_every=1, evaluations=suite.evaluations)
+
+
+def stopping(plan: EvaluationPlan | None, stop_on: str | Patience, patience: int) -> EvaluationPlan:
+    """The plan with what training is stopped on.
+
+    Args:
+        plan: None if the worker's operator has it.
+        stop_on: a metric, better as its evaluator declares it; or all of what decides.
+        patience: evaluations in a row without a better one, if `stop_on` is a metric.
+
+    Raises:
+        InvalidField: there is no plan, or no patience.
+    """
+    if plan is None:
+        raise InvalidField("stop_on", "needs a plan: give `plan`, such as the file of a suite")
+    if isinstance(stop_on, str):
+        if patience < 1:
+            raise InvalidField("patience", f"is {patience}, must be at least 1")
+        stop_on = Patience(metric=stop_on, patience=patience)
+    return dataclasses.replace(plan, patience=stop_on)
 
 
 def local_model(folder: Path, root: Path, base: LocalModel | HubModel | None) -> ModelRef:
@@ -117,6 +165,8 @@ class StepReporter:
         root: Path,
         token: str | None = None,
         tls: Tls | str | Path | None = None,
+        stops: bool = False,
+        begins_at: int = 0,
     ) -> None:
         """Prepare the thread; nothing is called yet.
 
@@ -127,7 +177,11 @@ class StepReporter:
             root: folder of the checkpoints, for messages.
             token: of the worker.
             tls: see `connect`.
+            stops: look for a plateau of the plan, for `stopped`.
+            begins_at: step of the checkpoint with which training continues; the run's plateaus up to it count.
         """
+        self.stopped: Stopped | None = None
+        """Set once no better checkpoint has come for as long as the plan says; only with `stops`."""
         self._connect: Callable[[], BlockingBridge] = lambda: connect_sync(address, token=token, tls=tls)
         self._plan, self._plan_id = plan, run_id if plan is None else plan.plan_id
         self._root = root
@@ -139,7 +193,11 @@ class StepReporter:
         self._running: dict[str, int] = {}
         self._known: set[str] = set()
         self._said: set[str] = set()
+        self._stops, self._run_id, self._resumed, self._step = stops, run_id, begins_at > 0, begins_at
+        self._looked_through: int | None = None
+        self._plateau: Event | None = None
         # These cross between both.
+        self._looking, self._looked = threading.Event(), -LOOK_SECONDS
         self._ended: queue.SimpleQueue[EvaluatedStep] = queue.SimpleQueue()
         self._left = threading.Event()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="crucible-evaluate")
@@ -151,6 +209,14 @@ class StepReporter:
     def saved(self, step: int, model: ModelRef) -> None:
         """Report a checkpoint."""
         self._thread.submit(self._guarded, lambda: self._report(_Saved(step=step, model=model, last=False)))
+
+    def look(self) -> None:
+        """Look for a plateau soon, unless the thread is at work or has just looked; never waits."""
+        if not self._stops or self.stopped is not None or self._looking.is_set():
+            return
+        if time.monotonic() - self._looked >= LOOK_SECONDS:
+            self._looking.set()
+            self._thread.submit(self._guarded, self._watch)
 
     def warn(self, message: str) -> None:
         """Log a message, unless it was logged before."""
@@ -196,6 +262,7 @@ class StepReporter:
 
     def _report(self, saved: _Saved) -> None:
         self._unsent.append(saved)
+        self._step = max(self._step, saved.step)
         self._send()
         self._collect()
 
@@ -241,6 +308,8 @@ class StepReporter:
         except BridgeError as error:
             self._refused = not error.retryable
             raise
+        if self._stops and self._looked_through is None:
+            self._look_for_plateau()
         while self._unsent and self._registered:
             saved = self._unsent[0]
             try:
@@ -255,6 +324,40 @@ class StepReporter:
                 for one in started:
                     self._take(one.evaluation, saved.step)
             self._unsent.popleft()
+
+    def _watch(self) -> None:
+        try:
+            self._collect()
+            self._look_for_plateau()
+        finally:
+            self._looked = time.monotonic()
+            self._looking.clear()
+
+    def _look_for_plateau(self) -> None:
+        """Read the events of the plan since the last look; those before training count only if it was resumed."""
+        if not self._registered:
+            return
+        first = self._looked_through is None
+        kinds = (EventKind.RUN_BEST, EventKind.RUN_PLATEAU)
+        stream = self._connected().telemetry.subscribe(
+            self._looked_through or 0, kinds=kinds, run_id=self._run_id, until_now=True
+        )
+        for event in stream:
+            if event.metadata.get("plan_id") == self._plan_id and (self._resumed or not first):
+                self._plateau = event if event.kind is EventKind.RUN_PLATEAU else None
+        self._looked_through = stream.through_sequence
+        plateau = self._plateau
+        if plateau is None or (plateau.step or 0) > self._step:  # a later one is that of an earlier training
+            return
+        self.stopped = Stopped(
+            metric=plateau.metadata["metric"],
+            best_step=int(plateau.metadata["best_step"]),
+            best_evaluation_id=plateau.metadata["best_evaluation_id"],
+            best_value=plateau.measurements["value"],
+            last_step=plateau.step or 0,
+            evaluations=int(plateau.measurements["evaluations"]),
+        )
+        self._say("stopped", str(self.stopped))
 
     def _take(self, evaluation: Evaluation, step: int) -> None:
         evaluation_id = evaluation.evaluation_id

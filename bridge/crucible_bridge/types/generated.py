@@ -536,9 +536,11 @@ class Patience:
     """
 
     metric: str
-    """Full key of the metric, "<metric_prefix><name>/<key>": one that an evaluation of the plan yields."""
-    goal: Goal
-    """Required."""
+    """Full key of the metric, "<metric_prefix><name>/<key>": one that an evaluation of the plan yields. Without
+    prefix and name if one evaluator of the plan alone yields it: "nll" is "likelihood/nll" then.
+    """
+    goal: Goal | None = None
+    """Which values are better; what the metric's evaluator declares if None. Needed where it declares nothing."""
     patience: int
     """RUN_PLATEAU comes after so many evaluations in a row without a new best step, at least 1."""
     min_delta: float = 0.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import json
 from collections.abc import Mapping, Sequence
@@ -334,7 +335,8 @@ async def _pairs(
 def _written(run: str, metric: str, found: _Ranked, config: Path | None, model_root: list[Path] | None) -> Path:
     from crucible_bridge.errors import BridgeError
     from crucible_worker.cli.workspace import with_roots
-    from crucible_worker.planning.best_file import write_best
+    from crucible_worker.planning.best_file import CheckpointDeleted, write_best
+    from crucible_worker.planning.follow.keeping import copy_of
 
     roots = with_roots(settings_or_exit(config, model_roots=model_root)).model_roots
     facts = {
@@ -347,11 +349,14 @@ def _written(run: str, metric: str, found: _Ranked, config: Path | None, model_r
         **({} if found.best.scored is None else dataclasses.asdict(found.best.scored)),
     }
     try:
-        return write_best(roots, found.best.checkpoint.model, facts)
+        of_best = functools.partial(copy_of, found.best.result.evaluation_id)
+        return write_best(roots, found.best.checkpoint.model, facts, copy_in=of_best)
     except (BridgeError, OSError) as error:
         said = error.message if isinstance(error, BridgeError) else str(error)
-        where = f"model roots: {', '.join(map(str, roots))}; --model-root names another"
-        typer.echo(f"crucible-worker: --write: the checkpoint {said} ({where})", err=True)
+        where = f" (model roots: {', '.join(map(str, roots))}; --model-root names another)"
+        if isinstance(error, CheckpointDeleted):
+            where = ""
+        typer.echo(f"crucible-worker: --write: the checkpoint {said}{where}", err=True)
         raise typer.Exit(EXIT_FAILED) from None
 
 

@@ -28,8 +28,8 @@ def follow(typed: FollowOptions) -> None:
 
     The same command again resumes, after Ctrl-C or a crash. With --json each evaluation that has ended is one line.
 
-    Exits with 0 by --exit-when-idle, or 1 if an evaluation failed or was refused; 2 if the options are refused, 130 by
-    Ctrl-C.
+    Exits with 0 by --exit-when-idle, or 1 if an evaluation failed or was refused; 5 by --stop-on, 2 if the options are
+    refused, 130 by Ctrl-C.
 
     Example: crucible-worker follow runs/mine --data builtin:arithmetic --evaluator nll --exit-when-idle 60
     """
@@ -42,9 +42,10 @@ def follow(typed: FollowOptions) -> None:
         directory=directory,
         run_id=directory.resolve().name if typed.run_id is None else typed.run_id,
         hold_folder=None if typed.hold_folder is None else typed.hold_folder.absolute(),
+        keep_folder=None if typed.keep_folder is None else typed.keep_folder.absolute(),
     )
     settings = allowing(typed.task, with_roots(typed.settings(typed.state_dir)))
-    own_roots = (directory, *(() if typed.hold_folder is None else (typed.hold_folder,)))
+    own_roots = (directory, *(each for each in (typed.hold_folder, typed.keep_folder) if each is not None))
     settings = dataclasses.replace(settings, model_roots=(*own_roots, *settings.model_roots))
     try:
         raise typer.Exit(_run(settings, typed))
@@ -55,7 +56,7 @@ def follow(typed: FollowOptions) -> None:
 def _run(settings: Settings, typed: FollowOptions) -> int:
     from crucible_bridge.errors import BridgeError
     from crucible_worker.cli.custom_files import custom_files_of
-    from crucible_worker.cli.following import refusing_follow, request_of, run
+    from crucible_worker.cli.following import keep_rule, refusing_follow, request_of, run
     from crucible_worker.cli.refusals import Refused, refusing
     from crucible_worker.cli.requests import check_allowed
 
@@ -64,6 +65,7 @@ def _run(settings: Settings, typed: FollowOptions) -> int:
             typed, custom = custom_files_of(typed)
         with refusing_follow(settings, typed):
             request = request_of(typed, custom.evaluator_parts)
+            keep = keep_rule(typed, request, custom.evaluator_parts)
             check_allowed(typed.task, settings)
         return asyncio.run(
             run(
@@ -72,6 +74,8 @@ def _run(settings: Settings, typed: FollowOptions) -> int:
                 custom,
                 lambda: refusing_follow(settings, typed),
                 typed.exit_when_idle,
+                keep,
+                stops=typed.stop_on is not None,
                 as_json=typed.as_json,
             )
         )

@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractContextManager
+from pathlib import Path
 
 import typer
 
@@ -19,6 +20,7 @@ from crucible_bridge.codec.generated import follow_run_request_from_v1, follow_r
 from crucible_bridge.codec.plans import plan_from_record, plan_to_record
 from crucible_bridge.errors import BridgeError, InvalidField, NotFound, clipped
 from crucible_bridge.events import Event, EventKind
+from crucible_bridge.problems import shorten
 from crucible_bridge.reasons import Reason
 from crucible_bridge.suites import load_plan
 from crucible_bridge.types import (
@@ -27,30 +29,37 @@ from crucible_bridge.types import (
     EvaluationState,
     FollowPolicy,
     FollowRunRequest,
+    Goal,
     ModelRef,
+    Patience,
     PlannedEvaluation,
     parse_model,
 )
-from crucible_worker.cli.options import EXIT_FAILED, FollowOptions, field_flags
+from crucible_worker.cli.options import EXIT_FAILED, EXIT_PLATEAU, FollowOptions, field_flags
 from crucible_worker.cli.progress import Show, progress
 from crucible_worker.cli.refusals import refusing
 from crucible_worker.cli.requests import evaluations_to_run
 from crucible_worker.cli.tables import one_line
 from crucible_worker.cli.workspace import Termination, opened
 from crucible_worker.config import Settings
+from crucible_worker.engine.preparation import keys_of
+from crucible_worker.engine.specification import metric_key
 from crucible_worker.evaluations import Evaluations
 from crucible_worker.evaluators.registry import EvaluatorParts
 from crucible_worker.journal.follows import FollowRow
+from crucible_worker.journal.plans import Plateau
 from crucible_worker.planning.follow.following import Following
 from crucible_worker.planning.follow.follows import Follows
+from crucible_worker.planning.follow.keeping import KEEP_FOLDER, Keeper, KeepRule
 from crucible_worker.planning.follow.names import unnamed_line
+from crucible_worker.planning.plans import MAX_NAMED_BYTES, EvaluationPlans, patient_plan
 from crucible_worker.reports.as_json import evaluation_as_json
 from crucible_worker.reports.facts import state_text
 from crucible_worker.reports.metric_keys import evaluator_sentences, unscored_warnings
 from crucible_worker.server.parts import CustomFiles
 from crucible_worker.telemetry import configure_logging
 
-__all__ = ["refusing_follow", "request_of", "run"]
+__all__ = ["keep_rule", "refusing_follow", "request_of", "run"]
 
 # What is followed and evaluated, from the options, and its errors by these.
 
@@ -118,6 +127,72 @@ def _place(field: str, *, by_flags: bool) -> str:
 
 
 def _plan(typed: FollowOptions, run_id: str, parts: EvaluatorParts | None) -> EvaluationPlan:
+    plan = _planned_evaluations(typed, run_id, parts)
+    if typed.stop_on is None:
+        for flag, value in (("--patience", typed.patience), ("--min-delta", typed.min_delta)):
+            if value is not None:
+                raise InvalidField(flag, "is only allowed with --stop-on METRIC")
+        return plan
+    patience = Patience(
+        metric=typed.stop_on, goal=_goal(typed), patience=typed.patience or 3, min_delta=typed.min_delta or 0.0
+    )
+    return dataclasses.replace(plan, patience=patience)
+
+
+def keep_rule(typed: FollowOptions, request: FollowRunRequest, parts: EvaluatorParts | None) -> KeepRule | None:
+    """Which checkpoints have copies; None if none has.
+
+    Raises:
+        InvalidField: names the wrong option.
+    """
+    if typed.keep_best is None:
+        for flag, value in (("by", typed.keep_by), ("folder", typed.keep_folder), ("gib", typed.keep_gib)):
+            if value is not None:
+                raise InvalidField(f"--keep-{flag}", "is only allowed with --keep-best N")
+        if typed.goal is not None and typed.stop_on is None:
+            raise InvalidField("--goal", "is only allowed with --stop-on or --keep-best")
+        return None
+    plan = request.plan
+    assert plan is not None
+    metric = typed.keep_by or (plan.patience.metric if plan.patience is not None else _only_metric(plan, parts))
+    try:
+        found = patient_plan(plan, Patience(metric=metric, goal=_goal(typed), patience=1), parts)
+    except InvalidField as error:
+        flag = "--goal" if error.field.endswith("goal") else "--keep-by" if typed.keep_by else "--stop-on"
+        raise InvalidField(flag, error.message) from None
+    return KeepRule(
+        folder=Path(request.directory) / KEEP_FOLDER if typed.keep_folder is None else typed.keep_folder,
+        count=typed.keep_best,
+        max_bytes=int((100.0 if typed.keep_gib is None else typed.keep_gib) * 1024**3),
+        metric=found.patience.metric,
+        goal=found.goal,
+    )
+
+
+def _only_metric(plan: EvaluationPlan, parts: EvaluatorParts | None) -> str:
+    """The first metric of the only evaluator of a plan.
+
+    Raises:
+        InvalidField: there are several, or its first metric has no fixed key.
+    """
+    every = (*plan.evaluations, *plan.infrequent_evaluations)
+    keys = [keys for planned in every for keys in keys_of(planned, parts=parts)]
+    names = [metric_key(each.prefix, each.spec, each.keys[0]) for each in keys if each.keys]
+    if len(names) != 1 or "<" in names[0]:
+        listed = shorten(", ".join(dict.fromkeys(names)), MAX_NAMED_BYTES)
+        raise InvalidField("--keep-by", f"is needed with --keep-best: there are {listed}")
+    return names[0]
+
+
+def _goal(typed: FollowOptions) -> Goal | None:
+    if typed.goal is None:
+        return None
+    if typed.goal not in list(Goal):
+        raise InvalidField("--goal", f"is {clipped(typed.goal)}, must be higher or lower")
+    return Goal(typed.goal)
+
+
+def _planned_evaluations(typed: FollowOptions, run_id: str, parts: EvaluatorParts | None) -> EvaluationPlan:
     plan_id = run_id if typed.plan_id is None else typed.plan_id
     evaluated = typed.replace(run_id=None)
     shown = os.fsencode(typed.directory.resolve()).decode(errors="backslashreplace")
@@ -164,6 +239,7 @@ UNNAMED_SECONDS = 5.0
 """Seconds between two looks for models that have not the name of a checkpoint, while there is no checkpoint."""
 _ENDS = (EventKind.EVALUATION_STOP, EventKind.EVALUATION_EXCEPTION)
 _CHECKPOINTS = (EventKind.CHECKPOINT_FOUND, EventKind.CHECKPOINT_SKIPPED, EventKind.CHECKPOINT_RELEASED)
+_RUNS = (EventKind.RUN_BEST, EventKind.RUN_PLATEAU)
 _HELD_BY = {"links": "held by links", "copy": "held by a copy", "nothing": "not held"}
 
 
@@ -173,10 +249,12 @@ async def run(
     custom: CustomFiles | None,
     refusing: Callable[[], AbstractContextManager[None]],
     idle_seconds: float | None,
+    keep: KeepRule | None,
     *,
+    stops: bool,
     as_json: bool,
 ) -> int:
-    """Follow a run until it is idle; returns the exit status.
+    """Follow a run until it is idle, or until no better checkpoint comes; returns the exit status.
 
     Args:
         settings: of the worker that runs in this process meanwhile.
@@ -184,6 +262,8 @@ async def run(
         custom: evaluators and graders of files that the command names.
         refusing: names options in errors that refuse the request.
         idle_seconds: end after so long without work; never if None.
+        keep: which checkpoints have copies.
+        stops: end once no better checkpoint has come for as long as the plan says.
         as_json: write a line of JSON for each evaluation that has ended, and nothing for people.
 
     Raises:
@@ -197,10 +277,15 @@ async def run(
         with progress(sys.stderr, quiet=as_json, lines=True) as show:
             async with opened(settings, custom, termination) as parts:
                 plans = parts.evaluations.plans(plan_to_record, plan_from_record)
-                follows = Follows(
-                    parts.evaluations.follow_records(), plans, settings.model_roots, parts.evaluations.background
-                )
                 lines = _FollowLines(parts.evaluations, show, as_json=as_json)
+                keeper = _keeper(parts.evaluations, plans, keep, request, lines)
+                follows = Follows(
+                    parts.evaluations.follow_records(),
+                    plans,
+                    settings.model_roots,
+                    parts.evaluations.background,
+                    lambda row: keeper,
+                )
                 try:
                     after = parts.evaluations.head().sequence
                     with refusing():
@@ -208,7 +293,8 @@ async def run(
                     if not await asyncio.to_thread(os.path.isdir, row.directory):
                         lines.say(f"{row.directory}: waits for this directory, which does not exist yet")
                     async with lines.shown(row.run_id, after):
-                        last = await _until_idle(follows, row, lines, idle_seconds)
+                        ending = _Ending(parts.evaluations, plans, stops=stops, idle_seconds=idle_seconds)
+                        last = await _until_ended(follows, row, lines, ending)
                 finally:
                     await follows.drain()
                     follows.close()
@@ -216,13 +302,59 @@ async def run(
         log_writer.close(1.0)
     for line in [] if last is None else _unfinished(last):
         lines.say(line)
+    if ending.plateau is not None:
+        lines.stopped(ending.plateau)
+        return EXIT_PLATEAU
     return EXIT_FAILED if lines.failed or (last is not None and last.missed) else 0
 
 
-async def _until_idle(
-    follows: Follows, row: FollowRow, lines: _FollowLines, idle_seconds: float | None
-) -> Following | None:
-    """Follow until the run is idle, or is no longer followed; returns what followed it here the last time."""
+def _keeper(
+    evaluations: Evaluations,
+    plans: EvaluationPlans,
+    rule: KeepRule | None,
+    request: FollowRunRequest,
+    lines: _FollowLines,
+) -> Keeper | None:
+    if rule is None or request.plan is None:
+        return None
+    return Keeper(rule, request.plan.plan_id, evaluations.get, plans.content_of, lines.say)
+
+
+class _Ending:
+    """Whether a command has followed a run for long enough."""
+
+    def __init__(
+        self, evaluations: Evaluations, plans: EvaluationPlans, *, stops: bool, idle_seconds: float | None
+    ) -> None:
+        self._evaluations, self._plans = evaluations, plans
+        self._stops, self._idle_seconds = stops, idle_seconds
+        self.plateau: Plateau | None = None
+        """The plateau by which it ends."""
+
+    async def on_plateau(self, row: FollowRow) -> bool:
+        """Whether no better checkpoint has come for as long as the plan says."""
+        if self._stops:
+            self.plateau = await self._plans.plateau(row.plan_id)
+        return self.plateau is not None
+
+    async def due(self, row: FollowRow, following: Following) -> bool:
+        """Whether to end."""
+        if await self.on_plateau(row):
+            return True
+        idle = following.looked and time.monotonic() - following.active
+        return self._idle_seconds is not None and idle is not False and idle >= self._idle_seconds
+
+    async def cancel_waiting(self, row: FollowRow) -> None:
+        """Cancel evaluations of checkpoints that have not begun when a plateau is reached; those under way end."""
+        if self.plateau is None:
+            return
+        for one in await self._evaluations.of_run(row.run_id):
+            if one.state is EvaluationState.QUEUED and one.evaluation_id.startswith(f"{row.plan_id}-step-"):
+                await self._evaluations.cancel(one.evaluation_id, "no better checkpoint has come (--stop-on)")
+
+
+async def _until_ended(follows: Follows, row: FollowRow, lines: _FollowLines, ending: _Ending) -> Following | None:
+    """Follow until the end, or until the run is no longer followed; returns what followed it here the last time."""
     waits, last, told = False, None, _Told(lines)
     while True:
         following = await follows.take(row)
@@ -231,6 +363,7 @@ async def _until_idle(
                 raise error
             now = await follows.find(row)
             if now is None or now.ended:
+                await ending.on_plateau(row)
                 return last
             if not waits:
                 waits = True
@@ -238,9 +371,9 @@ async def _until_idle(
         else:
             last = following
             await told.look(following)
-            idle = following.looked and time.monotonic() - following.active
-            if idle_seconds is not None and idle is not False and idle >= idle_seconds:
+            if await ending.due(row, following):
                 await follows.end(row.run_id)
+                await ending.cancel_waiting(row)
                 await follows.ended(row)
                 return following
         await asyncio.sleep(LOOK_SECONDS)
@@ -305,6 +438,27 @@ class _FollowLines:
         if not self._as_json:
             typer.echo(one_line(line), err=True)
 
+    def stopped(self, plateau: Plateau) -> None:
+        """Write why the command ends: no better checkpoint has come."""
+        best, patience = plateau.best, plateau.plan.patience
+        if self._as_json:
+            facts = {
+                "metric": patience.metric,
+                "goal": plateau.plan.goal.value,
+                "patience": patience.patience,
+                "best_step": best.step,
+                "best_evaluation_id": best.evaluation_id,
+                "best_value": best.value,
+                "last_step": plateau.last.step,
+                "evaluations": plateau.last.since,
+            }
+            typer.echo(json.dumps({"plateau": facts}, allow_nan=False))
+            return
+        self.say(
+            f"stopped: {patience.metric} of step {best.step} ({best.value:.6g}) was not improved in "
+            f"{plateau.last.since} evaluations, up to step {plateau.last.step}"
+        )
+
     async def _write(self, run_id: str, done: asyncio.Event) -> None:
         while True:
             last = done.is_set()
@@ -331,7 +485,9 @@ class _FollowLines:
                 self._after = through
 
     async def _tell(self, event: Event) -> None:
-        if event.kind in _CHECKPOINTS:
+        if event.kind in _RUNS:
+            self.say(_run_line(event))
+        elif event.kind in _CHECKPOINTS:
             self.say(_checkpoint_line(event))
         elif event.kind in _ENDS:
             await self._tell_end(event)
@@ -365,4 +521,13 @@ def _checkpoint_line(event: Event) -> str:
         case EventKind.CHECKPOINT_SKIPPED:
             return f"{name}: skipped: {reason}"
         case _:
-            return f"{name}: released{f': {reason}' if reason else ''}"
+            kept = event.metadata.get("kept")
+            return f"{name}: released{f': {reason}' if reason else ''}{f', kept in {kept}' if kept else ''}"
+
+
+def _run_line(event: Event) -> str:
+    metric, value = event.metadata["metric"], event.measurements["value"]
+    if event.kind is EventKind.RUN_BEST:
+        return f"best so far: step {event.step}: {metric} {value:.6g}"
+    count = int(event.measurements["evaluations"])
+    return f"plateau: {metric}: {count} evaluations since step {event.metadata['best_step']} ({value:.6g}), none better"

@@ -24,6 +24,7 @@ __all__ = [
     "EVALUATORS",
     "EXIT_FAILED",
     "EXIT_INTERRUPTED",
+    "EXIT_PLATEAU",
     "EXIT_USAGE",
     "FIRST",
     "After",
@@ -84,6 +85,9 @@ EXIT_USAGE = 2
 
 EXIT_NOTHING_SCORED = 4
 """Exit status of `evaluate`: all completed, and an evaluator scored none of its samples."""
+
+EXIT_PLATEAU = 5
+"""Exit status of `follow --stop-on`: no better checkpoint has come for as long as `--patience` says."""
 
 EXIT_INTERRUPTED = INTERRUPTED
 """Exit status of a command that Ctrl-C ended, as in shells."""
@@ -700,6 +704,64 @@ class FollowOptions(RunOptions):
             help="End once nothing runs and no checkpoint became whole for so long, from the start on. "
             "[default: only by Ctrl-C]",
         ),
+    ] = None
+    stop_on: Annotated[
+        str | None,
+        typer.Option(
+            "--stop-on",
+            metavar="METRIC",
+            help="End with exit status 5 once this metric has brought no better checkpoint for so long as --patience "
+            "says. Its full key, or without prefix if one evaluation alone has it.",
+        ),
+        RequestField("patience.metric"),
+    ] = None
+    patience: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=1, help="With --stop-on: so many evaluations in a row without a better one. [default: 3]"
+        ),
+        RequestField("patience.patience"),
+    ] = None
+    min_delta: Annotated[
+        float | None,
+        typer.Option(
+            metavar="D",
+            min=0.0,
+            help="With --stop-on: a difference that may be as small as this is no improvement. [default: 0]",
+        ),
+        RequestField("patience.min_delta"),
+    ] = None
+    goal: Annotated[
+        str | None,
+        typer.Option(
+            metavar="GOAL",
+            help="With --stop-on and --keep-best: higher or lower. [default: what the evaluator declares]",
+            autocompletion=one_of("higher", "lower"),
+        ),
+        RequestField("patience.goal"),
+    ] = None
+    keep_best: Annotated[
+        int | None,
+        typer.Option(
+            "--keep-best",
+            metavar="N",
+            min=1,
+            help="Copy the N best checkpoints, and remove copies that are no longer among them; see --keep-by.",
+        ),
+    ] = None
+    keep_by: Annotated[
+        str | None,
+        typer.Option(
+            metavar="METRIC",
+            help="Metric of --keep-best. [default: that of --stop-on, or of the only evaluator]",
+        ),
+    ] = None
+    keep_folder: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder of the copies. [default: best in the directory]")
+    ] = None
+    keep_gib: Annotated[
+        float | None,
+        typer.Option(metavar="GIB", min=0.0, help="Bound of all copies together. [default: 100]"),
     ] = None
     mark: Annotated[
         bool, typer.Option("--mark", help="Put a file .released into a checkpoint that is no longer read.")

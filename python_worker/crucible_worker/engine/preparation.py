@@ -264,6 +264,8 @@ class Preparer:
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
+        self.parts = sources.parts
+        """Parts that evaluators and graders use."""
         self._files = DatasetCache(sources.data_roots)
         self._threads = {
             kind: concurrent.futures.ThreadPoolExecutor(PREPARATIONS, thread_name_prefix="prepare")

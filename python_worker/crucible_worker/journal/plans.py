@@ -25,6 +25,7 @@ __all__ = [
     "PatientStep",
     "PlanRow",
     "PlannedStep",
+    "Plateau",
     "StepRow",
     "due_plans",
     "find_patient",
@@ -36,6 +37,7 @@ __all__ = [
     "new_steps",
     "note_file",
     "patient_steps",
+    "plateau_of",
     "record_of",
     "refuse_other_model",
     "remove_unused",
@@ -67,6 +69,12 @@ class PatientPlan:
     best_file: bool
     """Whether the file BEST is written."""
 
+    @property
+    def goal(self) -> Goal:
+        """Which values are better; one that its registration found if the plan names none."""
+        assert self.patience.goal is not None
+        return self.patience.goal
+
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class PatientRow:
@@ -93,6 +101,17 @@ class PatientStep:
     """Evaluations since that step."""
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Plateau:
+    """What the steps of a plan have come to: no better one for as long as its patience."""
+
+    plan: PatientPlan
+    best: PatientStep
+    """The best step."""
+    last: PatientStep
+    """The last one that was looked at."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class PlannedStep:
     """An evaluation of a step that has not been looked at."""
@@ -109,7 +128,7 @@ def watch(transaction: Transaction, plan: PatientPlan) -> None:
         {
             "run_id": plan.run_id,
             "correlation_id": plan.correlation_id,
-            "patience": {**dataclasses.asdict(plan.patience), "goal": plan.patience.goal.value},
+            "patience": {**dataclasses.asdict(plan.patience), "goal": plan.goal.value},
             "parts": list(plan.parts),
         }
     )
@@ -162,6 +181,16 @@ def patient_steps(source: Reads, plan_id: str) -> Sequence[PatientStep]:
              WHERE plan_id = ? ORDER BY step"""
     names = [field.name for field in dataclasses.fields(PatientStep)]
     return [PatientStep(**dict(zip(names, row, strict=True))) for row in source.execute(sql, (plan_id,))]
+
+
+def plateau_of(source: Reads, plan_id: str) -> Plateau | None:
+    """The plateau on which a plan stands now; None if it stands on none, or has no patience."""
+    row = find_patient(source, plan_id)
+    steps = [] if row is None else patient_steps(source, plan_id)
+    if row is None or not steps or steps[-1].since < row.plan.patience.patience:
+        return None
+    best = next((one for one in steps if one.step == steps[-1].best_step), None)
+    return None if best is None else Plateau(plan=row.plan, best=best, last=steps[-1])
 
 
 def replace_steps(transaction: Transaction, row: PatientRow, steps: Sequence[PatientStep]) -> bool:

@@ -20,7 +20,7 @@ from crucible_worker.exports.files import whole_file
 from crucible_worker.util.files import LeadsOut, find_below
 from crucible_worker.util.model_refs import as_managed, original_model, original_path
 
-__all__ = ["BEST_FILE", "Followed", "check_has_folder", "write_best"]
+__all__ = ["BEST_FILE", "CheckpointDeleted", "Followed", "check_has_folder", "with_folder", "write_best"]
 
 BEST_FILE = "BEST"
 """Name of the file."""
@@ -34,6 +34,10 @@ class Followed:
     """The followed directory."""
     source: str
     """The checkpoint's folder in it."""
+
+
+class CheckpointDeleted(NotFound):
+    """A checkpoint is gone, and the folder that held it is there."""
 
 
 def check_has_folder(model: ModelRef) -> str:
@@ -63,6 +67,7 @@ def write_best(
     *,
     gone: bool = False,
     followed: Followed | None = None,
+    copy_in: Callable[[Path], Path | None] = lambda holder: None,
     confirm: Callable[[], None] = lambda: None,
 ) -> Path:
     """Write the file into the folder that holds the checkpoint's folder; it appears whole, or not at all.
@@ -73,6 +78,8 @@ def write_best(
         facts: what the file says of it besides its name.
         gone: whether the checkpoint's folder may be gone: its trainer removes old ones.
         followed: where the checkpoint is, if a followed run has it; the model is where it was held then.
+        copy_in: finds a copy of the checkpoint, given the folder that held it; the file names the copy if the
+            checkpoint is gone.
         confirm: called just before the file gets its name; if it raises, the file stays as it was.
 
     Returns:
@@ -81,6 +88,7 @@ def write_best(
     Raises:
         InvalidField: the model is no folder of this machine.
         FailedPrecondition: there is no root.
+        CheckpointDeleted: the checkpoint is gone, and so is every copy.
         NotFound: no root has the checkpoint. If it was held while it was read, the trainer's own folder counts.
         PermissionDenied: the checkpoint, or the folder that holds it, is outside of every root.
         OSError: the file cannot be written, or something of its name is no file.
@@ -97,9 +105,15 @@ def write_best(
     else:
         holder, own = PurePath(followed.directory), followed.source
         name = os.path.relpath(own, holder)
-        model = _with_folder(model, own)
+        model = with_folder(model, own)
     if not gone:
-        _found(roots, path, path)
+        try:
+            _found(roots, path, path)
+        except NotFound:
+            if holder == PurePath("."):  # any root has that one, so it does not show that this is the right root
+                raise
+            folder = _found(roots, str(holder), path)
+            name, model = _copied(copy_in(folder), folder, model, name)
     file = _found(roots, str(holder), path) / BEST_FILE
     if file.is_symlink() or (file.exists() and not file.is_file()):
         raise FileExistsError(f"{file} is no file: remove it")  # a link may lead out of the roots, and a pipe waits
@@ -110,6 +124,22 @@ def write_best(
     return file
 
 
+def _copied(copy: Path | None, folder: Path, model: ModelRef, name: str) -> tuple[str, ModelRef]:
+    """The name and the model of the copy of a checkpoint that is gone.
+
+    Raises:
+        CheckpointDeleted: there is no copy.
+    """
+    if copy is None:
+        raise CheckpointDeleted(
+            f"{name} was deleted since it was evaluated: {folder} is there without it. A trainer deletes old "
+            "checkpoints (save_total_limit); `crucible-worker follow --keep-best N` keeps copies of the best ones",
+            reason=Reason.MODEL_NOT_FOUND,
+            field="model",
+        )
+    return os.path.relpath(copy, folder), with_folder(model, str(copy))
+
+
 def _is_there(roots: Sequence[Path], path: str) -> bool:
     try:
         return find_below(roots, path, Path.is_dir) is not None
@@ -117,7 +147,7 @@ def _is_there(roots: Sequence[Path], path: str) -> bool:
         return False
 
 
-def _with_folder(model: ModelRef, path: str) -> ModelRef:
+def with_folder(model: ModelRef, path: str) -> ModelRef:
     """The model with another folder of its checkpoint."""
     if (managed := as_managed(model)) is not None:
         part = "path" if managed.adapter is None else "adapter"

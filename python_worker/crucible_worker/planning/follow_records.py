@@ -6,6 +6,7 @@ the process dies, and another worker takes it.
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Mapping, Sequence
 
@@ -148,9 +149,13 @@ def checkpoint_skipped(run_id: str, checkpoint: CheckpointRow, latest: int, reas
     return _checkpoint_event(EventKind.CHECKPOINT_SKIPPED, run_id, checkpoint, latest, reason, timed=False)
 
 
-def checkpoint_released(run_id: str, checkpoint: CheckpointRow, latest: int, reason: str) -> Event:
-    """CHECKPOINT_RELEASED: all of its evaluations have ended; the reason says if it was changed meanwhile."""
-    return _checkpoint_event(EventKind.CHECKPOINT_RELEASED, run_id, checkpoint, latest, reason, timed=True)
+def checkpoint_released(run_id: str, checkpoint: CheckpointRow, latest: int, reason: str, kept: str) -> Event:
+    """CHECKPOINT_RELEASED: all of its evaluations have ended; the reason says if it was changed meanwhile.
+
+    `kept` is the folder of its copy, or empty.
+    """
+    event = _checkpoint_event(EventKind.CHECKPOINT_RELEASED, run_id, checkpoint, latest, reason, timed=True)
+    return dataclasses.replace(event, metadata={**event.metadata, "kept": kept}) if kept else event
 
 
 def _checkpoint_event(

@@ -143,7 +143,7 @@ def _model(step: PatientStep) -> str:
 def _event(
     plan: PatientPlan, kind: EventKind, step: int, measurements: dict[str, float], metadata: dict[str, str]
 ) -> Event:
-    named = {"metric": plan.patience.metric, "goal": plan.patience.goal.value, "plan_id": plan.plan_id}
+    named = {"metric": plan.patience.metric, "goal": plan.goal.value, "plan_id": plan.plan_id}
     return Event(
         kind=kind,
         unix_time_ns=time.time_ns(),
@@ -223,7 +223,7 @@ class Patient:
             "plan_id": plan.plan_id,
             "step": best.step,
             "metric": plan.patience.metric,
-            "goal": plan.patience.goal.value,
+            "goal": plan.goal.value,
             "value": best.value,
             "evaluation_id": best.evaluation_id,
             **({} if found.scored is None else dataclasses.asdict(found.scored)),
@@ -426,7 +426,7 @@ class _Comparing:
 
     @property
     def _sign(self) -> int:
-        return 1 if self.plan.patience.goal is Goal.HIGHER else -1
+        return 1 if self.plan.goal is Goal.HIGHER else -1
 
     def _paired(self, best: PatientStep, point: PatientStep) -> Improvement | str:
         """The improvement by the samples' scores; or the reason why they cannot be compared."""
@@ -456,7 +456,7 @@ class _Comparing:
         low, high = values.get("difference_ci_low"), values.get("difference_ci_high")
         if low is None or high is None:  # one sample alone
             return Improvement(better=False, by="paired", difference=values["difference"])
-        least = low if self.plan.patience.goal is Goal.HIGHER else -high
+        least = low if self.plan.goal is Goal.HIGHER else -high
         return Improvement(
             better=least > self.plan.patience.min_delta,
             by="paired",
@@ -470,6 +470,6 @@ class _Comparing:
         kinds = {spec.kind: self._known(spec.kind) for spec in evaluation.request.evaluators}
         infos = {kind: info for kind, info in kinds.items() if info is not None}
         for keys in keys_of(evaluation, infos):
-            if patience.metric in keys.headline and keys.goals.get(patience.metric) is patience.goal:
+            if patience.metric in keys.headline and keys.goals.get(patience.metric) is self.plan.goal:
                 return keys.label
         return None

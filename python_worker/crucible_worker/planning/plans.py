@@ -19,12 +19,23 @@ import structlog
 from crucible_bridge.errors import AlreadyExists, BridgeError, InvalidField, NotFound, ResourceExhausted
 from crucible_bridge.problems import shorten
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import EvaluateRequest, Evaluation, EvaluationPlan, ModelRef, Patience, PlannedEvaluation
+from crucible_bridge.types import (
+    EvaluateRequest,
+    Evaluation,
+    EvaluationPlan,
+    EvaluatorResult,
+    Goal,
+    Metrics,
+    ModelRef,
+    Patience,
+    PlannedEvaluation,
+)
 from crucible_bridge.types.bounds import EVALUATION_PLAN_PLAN_ID_MAX_BYTES
 from crucible_worker.datasets.identity import with_kept_samples
 from crucible_worker.engine.admission import Admission
 from crucible_worker.engine.preparation import keys_of
 from crucible_worker.engine.specification import (
+    PlacedKeys,
     can_yield,
     metric_key,
     plan_fingerprint,
@@ -32,16 +43,20 @@ from crucible_worker.engine.specification import (
     settings_fingerprint,
     step_fingerprint,
 )
+from crucible_worker.evaluators import registry
+from crucible_worker.evaluators.registry import EvaluatorParts
 from crucible_worker.journal import Journal, Transaction
 from crucible_worker.journal.plans import (
     Overtaken,
     PatientPlan,
     PlanRow,
+    Plateau,
     StepRow,
     find_plan,
     forget_from,
     forget_others,
     keep,
+    plateau_of,
     record_of,
     refuse_other_model,
     step_rows,
@@ -52,6 +67,7 @@ from crucible_worker.journal.plans import (
 from crucible_worker.journal.queries import EvaluationRow, Reads, evaluation_of, find
 from crucible_worker.journal.records import request_from_record
 from crucible_worker.planning.best_file import check_has_folder
+from crucible_worker.reports.metric_keys import keys_of_result
 from crucible_worker.util.fingerprints import model_part, same
 
 __all__ = [
@@ -63,6 +79,7 @@ __all__ = [
     "EvaluationPlans",
     "PatternPlan",
     "fits",
+    "patient_plan",
 ]
 
 # What a plan evaluates at a step: which of its parts are due, and which evaluations run them.
@@ -209,6 +226,10 @@ class EvaluationPlans:
         self._at_hand: dict[str, EvaluationPlan] = {}
         self._decoding = asyncio.Lock()
 
+    @property
+    def _evaluators(self) -> EvaluatorParts:
+        return self._admission.preparer.parts
+
     async def register(self, plan: EvaluationPlan) -> tuple[str, bool]:
         """Record a plan for later steps; returns its fingerprint, and whether it existed already.
 
@@ -225,7 +246,7 @@ class EvaluationPlans:
         identity = await asyncio.to_thread(plan_fingerprint, plan)
         if await self._journal.read(find_plan, plan.plan_id) is None:
             await self._check(plan, check)
-        patient = None if plan.patience is None else _patient(plan, plan.patience)
+        patient = None if plan.patience is None else patient_plan(plan, plan.patience, self._evaluators)
         record = await asyncio.to_thread(self._encode, plan)
 
         def recorded(transaction: Transaction) -> bool:
@@ -303,6 +324,14 @@ class EvaluationPlans:
         """
         row, _, found = await self._journal.read(self._find, plan_id, step)
         return bool(due_parts(await self._decoded(row.fingerprint, found), step, last=False))
+
+    async def content_of(self, model: ModelRef) -> str | None:
+        """The fingerprint of the files of a model as they are now; None if it is no folder, or cannot be read."""
+        return await self._admission.preparer.present_fingerprint(model)
+
+    async def plateau(self, plan_id: str) -> Plateau | None:
+        """The plateau on which a plan stands now; None if it stands on none, or has no patience."""
+        return await self._journal.read(plateau_of, plan_id)
 
     async def _start_due(
         self, plan_id: str, step: int, model: ModelRef, content: str, *, last: bool, new: set[str], again: bool
@@ -421,7 +450,7 @@ class EvaluationPlans:
         refuse_equal_keys(
             keys
             for part, planned in enumerate(parts_of(plan))
-            for keys in keys_of(planned, f"{path_of_part(plan, part)}.")
+            for keys in keys_of(planned, f"{path_of_part(plan, part)}.", self._evaluators)
         )
 
 
@@ -434,26 +463,61 @@ def _evaluated_at(
     return find_plan(source, plan_id), rows, [row for row in found if row is not None]
 
 
-def _patient(plan: EvaluationPlan, patience: Patience) -> PatientPlan:
+def patient_plan(plan: EvaluationPlan, patience: Patience, evaluators: EvaluatorParts | None) -> PatientPlan:
     """What the journal needs to look at the steps of a plan.
 
+    Args:
+        plan: the plan.
+        patience: the metric, whose prefix may be missing, and its goal, which may be missing.
+        evaluators: of the worker that evaluates.
+
     Raises:
-        InvalidField: no evaluation of the plan yields the metric.
+        InvalidField: no evaluation of the plan yields the metric, or no evaluator declares its goal.
     """
-    placed = [list(keys_of(planned)) for planned in parts_of(plan)]
-    parts = tuple(part for part, keys in enumerate(placed) if any(can_yield(each, patience.metric) for each in keys))
-    if not parts:
-        known = [metric_key(each.prefix, each.spec, key) for keys in placed for each in keys for key in each.keys]
-        listed = shorten(", ".join(dict.fromkeys(known)), MAX_NAMED_BYTES)
-        raise InvalidField("patience.metric", f"is {patience.metric!r}, which no evaluation yields; there are {listed}")
+    placed = [list(keys_of(planned, parts=evaluators)) for planned in parts_of(plan)]
+    metric = _metric_of(placed, patience.metric)
+    yielding = [[each for each in keys if can_yield(each, metric)] for keys in placed]
+    declared = (_declared(each, metric, evaluators) for keys in yielding for each in keys)
+    goal = patience.goal or next((found for found in declared if found is not None), None)
+    if goal is None:
+        raise InvalidField("patience.goal", f"is missing: no evaluator declares which values of {metric!r} are better")
     return PatientPlan(
         plan_id=plan.plan_id,
         run_id=plan.run_id,
         correlation_id=plan.correlation_id,
-        patience=patience,
-        parts=parts,
+        patience=dataclasses.replace(patience, metric=metric, goal=goal),
+        parts=tuple(part for part, keys in enumerate(yielding) if keys),
         best_file=plan.best_file,
     )
+
+
+def _metric_of(placed: Sequence[Sequence[PlacedKeys]], metric: str) -> str:
+    """The full key of a metric; the prefix of an evaluation, and the name of an evaluator, may be left out.
+
+    Raises:
+        InvalidField: no evaluation yields it, or several do.
+    """
+    if any(can_yield(each, metric) for keys in placed for each in keys):
+        return metric
+    every = [each for keys in placed for each in keys]
+    full = ((each, key) for each in every for key in (metric_key(each.prefix, each.spec, metric), each.prefix + metric))
+    meant = dict.fromkeys(key for each, key in full if can_yield(each, key))
+    if len(meant) == 1:
+        return next(iter(meant))
+    says = "several evaluations yield" if meant else "no evaluation yields"
+    known = dict.fromkeys(metric_key(each.prefix, each.spec, key) for each in every for key in each.keys)
+    listed = shorten(", ".join(meant or known), MAX_NAMED_BYTES)
+    raise InvalidField("patience.metric", f"is {metric!r}, which {says}; there are {listed}")
+
+
+def _declared(placed: PlacedKeys, metric: str, evaluators: EvaluatorParts | None) -> Goal | None:
+    """Which values of a metric are better, as its evaluator declares it."""
+    info = registry.info_if_known(placed.spec.kind, evaluators)
+    if info is None:
+        return None
+    others = {metric_key(placed.prefix, placed.spec, key): "" for key in placed.keys}
+    result = EvaluatorResult(evaluator=placed.spec, metrics=Metrics({metric: 0.0}, others), n=0, n_scored=0)
+    return keys_of_result(result, placed.prefix, {placed.spec.kind: info}).goals.get(metric)
 
 
 def _placed(error: BridgeError, place: Callable[[str], str]) -> BridgeError:

@@ -313,7 +313,7 @@ REQUIRED_FIELDS: Mapping[str, tuple[str, ...]] = {
     "OrchestratorModel": ("name",),
     "OrchestratorStart": ("window",),
     "ParseResponseRequest": ("responses",),
-    "Patience": ("metric", "goal", "patience"),
+    "Patience": ("metric", "patience"),
     "PauseEvaluationRequest": ("evaluation_id",),
     "PlannedEvaluation": ("evaluators", "dataset"),
     "PreferencePair": ("chosen", "rejected"),

@@ -17,7 +17,7 @@ import random
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import structlog
 
@@ -34,7 +34,10 @@ __all__ = [
     "Timeout",
     "TimeoutQueue",
     "retrieve_error",
+    "to_its_end",
 ]
+
+_T = TypeVar("_T")
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -336,3 +339,13 @@ class Timeout:
             self.running = False
             if self._ends is not None:
                 self._timeouts._left()
+
+
+async def to_its_end(function: Callable[..., _T], *arguments: object) -> _T:
+    """Apply a function in a thread; if this task is cancelled, once it has ended: it changes files."""
+    work = asyncio.ensure_future(asyncio.to_thread(function, *arguments))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        await asyncio.wait((work,))
+        raise

@@ -11,7 +11,7 @@ import pytest
 
 from crucible_bridge.errors import BridgeError, InvalidField
 from crucible_bridge.types import EmbeddedModel, HubModel, LocalModel, ModelRef, TinkerModel, format_model
-from crucible_worker.planning.best_file import BEST_FILE, Followed, write_best
+from crucible_worker.planning.best_file import BEST_FILE, CheckpointDeleted, Followed, write_best
 
 
 @pytest.fixture
@@ -44,8 +44,23 @@ def test_a_checkpoint_that_is_held_belongs_to_the_followed_directory(root: Path)
     """Also when it is no longer held: the file is in the directory that the trainer writes into."""
     held = LocalModel(str(root / "run" / ".crucible" / "run" / "step-9"))
     assert write_best((root,), held, {}, gone=True) == root / "run" / BEST_FILE
-    with pytest.raises(BridgeError, match="no model root has this folder"):
+    with pytest.raises(CheckpointDeleted, match=f"step-9 was deleted since it was evaluated: {root}/run is there"):
         write_best((root,), held, {})
+
+
+def test_a_checkpoint_that_is_gone_is_no_wrong_root(root: Path, tmp_path: Path):
+    """The folder that held it is there; a copy that was kept of it is named in its place."""
+    gone = LocalModel("run/step-9")
+    with pytest.raises(CheckpointDeleted, match=r"save_total_limit"):
+        write_best((root,), gone, {})
+    for model, roots in ((gone, (tmp_path,)), (LocalModel("step-9"), (root / "run",))):
+        with pytest.raises(BridgeError, match="no model root has this folder") as caught:
+            write_best(roots, model, {})
+        assert not isinstance(caught.value, CheckpointDeleted)
+
+    copy = root / "run" / "best" / "step-9"
+    found = json.loads(write_best((root,), gone, {}, copy_in=lambda holder: holder / "best" / "step-9").read_text())
+    assert (found["checkpoint"], found["model"]) == ("best/step-9", format_model(LocalModel(str(copy))))
 
 
 @pytest.mark.parametrize("base", [None, "run"])

@@ -367,7 +367,6 @@ defmodule CrucibleBridge.Wire.Bounds do
     },
     V1.Patience => %{
       metric: %{max_bytes: 1_000, required: true},
-      goal: %{required: true},
       patience: %{least: 1},
       min_delta: %{least: 0.0},
       confidence: %{least: 0.5, most: 0.999, default: 0.95}

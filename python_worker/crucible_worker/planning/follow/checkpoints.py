@@ -23,7 +23,14 @@ from crucible_worker.planning.follow.contents import (
     examine,
     step_of_trainer_state,
 )
-from crucible_worker.planning.follow.names import Candidate, InvalidNaming, Naming, candidates, natural_order
+from crucible_worker.planning.follow.names import (
+    KEPT_RECORD,
+    Candidate,
+    InvalidNaming,
+    Naming,
+    candidates,
+    natural_order,
+)
 
 __all__ = [
     "SETTLE_SECONDS",
@@ -156,6 +163,8 @@ class CheckpointScanner:
         if candidate.link:
             raise Incomplete("is a symbolic link; follow the folder that it leads into")
         path = Path(candidate.path)
+        if (path / KEPT_RECORD).exists():
+            return _FolderState(None, folder, lasting=_is_old(folder))
         step = candidate.step if candidate.step is not None else step_of_trainer_state(path)
         if step is None and not candidate.expected:
             return _FolderState(None, folder, lasting=_is_old(folder))

@@ -14,6 +14,7 @@ import contextlib
 import dataclasses
 import json
 import os
+import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
@@ -37,6 +38,7 @@ from crucible_worker.planning.follow.checkpoints import (
 )
 from crucible_worker.planning.follow.contents import NoBaseModel, model_of
 from crucible_worker.planning.follow.holding import GivenUp, Vanished, changed, hold, left, recovered, release
+from crucible_worker.planning.follow.keeping import Keeper
 from crucible_worker.planning.follow.names import RELEASED_SUFFIX, folder_name, hold_name, unnamed
 from crucible_worker.planning.follow_records import (
     FollowRecords,
@@ -46,6 +48,7 @@ from crucible_worker.planning.follow_records import (
 )
 from crucible_worker.planning.plans import TOUCH_SECONDS, EvaluationPlans
 from crucible_worker.util.files import FILE_MODE, make_private_folder
+from crucible_worker.util.tasks import to_its_end
 
 __all__ = ["MAX_COPY_BYTES", "POLL_SECONDS", "Following"]
 
@@ -161,9 +164,11 @@ _T = TypeVar("_T")
 class Following:
     """The following of one run by this worker, which has the run's lock."""
 
-    def __init__(self, row: FollowRow, records: FollowRecords, plans: EvaluationPlans) -> None:
+    def __init__(
+        self, row: FollowRow, records: FollowRecords, plans: EvaluationPlans, keeper: Keeper | None = None
+    ) -> None:
         """Follow as the row says; nothing is done before `run`."""
-        self._row, self._records, self._plans = row, records, plans
+        self._row, self._records, self._plans, self._keeper = row, records, plans, keeper
         self._naming = Naming(row.name_pattern or None, row.marker or None)
         self._lookout = CheckpointScanner(Path(row.directory), self._naming)
         self._changes = _Changes(Path(row.directory))
@@ -171,7 +176,11 @@ class Following:
         self._folder = self._markers.hold_folder
         self._known: dict[tuple[str, str], CheckpointRow] = {}
         self._recovered: dict[str, FollowedCheckpoint] = {}
+        self._copies: dict[tuple[str, str], asyncio.Task[str]] = {}
+        self._earlier: list[CheckpointRow] = []
+        """Released checkpoints that may be among the best, and that the trainer has not deleted."""
         self._stopping = asyncio.Event()
+        self._gone = threading.Event()
         self._used = time.monotonic()
         self._said = ""
         self._missed: list[str] = []
@@ -194,10 +203,14 @@ class Following:
         self._known = {(row.name, row.identity): row for row in rows or ()}
         self.refused_before = self.refused
         await self._persistently(self._take_over)
-        while not self._stopping.is_set():
-            if await self._persistently(self._pass):
-                return
-            await self._pause()
+        try:
+            while not self._stopping.is_set():
+                if await self._persistently(self._pass):
+                    return
+                await self._pause()
+        finally:
+            self._gone.set()
+            await asyncio.gather(*self._copies.values(), return_exceptions=True)
 
     def stop(self) -> None:
         """End `run` soon: before its next step. Evaluations that have begun are not affected."""
@@ -272,6 +285,8 @@ class Following:
         for row in self._open:
             if row.state is CheckpointState.STARTED:
                 await self._resume(row, (await self._records.steps(self._row.plan_id, [row.step]))[row.step])
+        if self._keeper is not None:  # it may be given for the first time, or keep more than before
+            self._earlier = await asyncio.to_thread(_still_there, tuple(self._known.values()))
 
     async def _pass(self) -> bool:
         """Look, and do what is to be done; whether the following has ended."""
@@ -288,7 +303,7 @@ class Following:
             await self._find()
         await self._start()
         await self._settle()
-        if self._open:
+        if self._open or self._earlier:
             self.active = time.monotonic()
         elif now.ended:
             await asyncio.to_thread(self._markers.tidy)
@@ -379,7 +394,7 @@ class Following:
         else:
             await self._records.confirm(self._row.number)
             try:
-                row, why = await _to_its_end(self._hold, checkpoint, row)
+                row, why = await to_its_end(self._hold, checkpoint, row)
             except GivenUp:
                 return  # the worker ends, and the next one holds it
             except Vanished as error:
@@ -468,24 +483,45 @@ class Following:
 
     async def _settle(self) -> None:
         """Release the checkpoints whose evaluations have ended; resume those that have lost their owner."""
+        for row in tuple(self._earlier):
+            states = await self._records.steps(self._row.plan_id, [row.step])
+            if self._copy_of(row, states[row.step]) is not None:
+                self._earlier.remove(row)
         started = [row for row in self._open if row.state is CheckpointState.STARTED]
         if not started:
             return
         states = await self._records.steps(self._row.plan_id, [row.step for row in started])
         for row in started:
             if all(state.state is None or state.state.terminal for state in states[row.step]):
-                await self._release(row)
+                copy = "" if self._keeper is None else self._copy_of(row, states[row.step])
+                if copy is not None:
+                    await self._release(row, copy)
             else:
                 await self._resume(row, states[row.step])
 
-    async def _release(self, row: CheckpointRow) -> None:
+    def _copy_of(self, row: CheckpointRow, states: Sequence[StepState]) -> str | None:
+        """The folder of the copy of a checkpoint whose evaluations have ended; empty if there is none.
+
+        None while it is made: that takes time, in which other checkpoints are found.
+        """
+        key = row.name, row.identity
+        if key not in self._copies:
+            self._copies[key] = asyncio.create_task(self._keep(row, states), name=f"keep-{row.name}")
+        return self._copies.pop(key).result() if self._copies[key].done() else None
+
+    async def _keep(self, row: CheckpointRow, states: Sequence[StepState]) -> str:
+        assert self._keeper is not None
+        await self._records.confirm(self._row.number)
+        return await self._keeper.keep(row, states, self._gone.is_set)
+
+    async def _release(self, row: CheckpointRow, kept: str) -> None:
         """Let a checkpoint go: its evaluations have ended."""
         touched = await asyncio.to_thread(_touched, row)
         await self._let_go_row(row)
         await asyncio.to_thread(self._markers.write, row)
         ended = dataclasses.replace(row, state=CheckpointState.RELEASED)
         reason = f"{row.name} {touched}" if touched else ""
-        await self._note(ended, checkpoint_released(self._row.run_id, ended, self._latest, reason))
+        await self._note(ended, checkpoint_released(self._row.run_id, ended, self._latest, reason, kept))
 
     async def _resume(self, row: CheckpointRow, states: Sequence[StepState]) -> None:
         for state in states:
@@ -510,7 +546,7 @@ class Following:
     async def _let_go(self, name: str, folder: Path | None = None) -> None:
         await self._records.confirm(self._row.number)
         try:
-            await _to_its_end(release, self._folder if folder is None else folder, name)
+            await to_its_end(release, self._folder if folder is None else folder, name)
         except OSError as error:
             # It is released all the same: what is left in the folder costs space alone.
             self._say("held_checkpoint_not_removed", str(error))
@@ -525,6 +561,13 @@ def _cure(error: BridgeError) -> str:
     if error.reason != Reason.NOT_CACHED or not error.field.startswith("model"):
         return ""
     return "; --hub-network fetches it, and --base-model local:PATH (base_model of FollowRun) names a folder"
+
+
+def _still_there(rows: Sequence[CheckpointRow]) -> list[CheckpointRow]:
+    """Of released checkpoints those that are in the trainer's own folders as they were, by step."""
+    released = (dataclasses.replace(row, path=row.source) for row in rows if row.state is CheckpointState.RELEASED)
+    there = (row for row in released if os.path.isdir(row.path) and not changed(Path(row.path), row.identity))
+    return sorted(there, key=lambda row: row.step)
 
 
 def _touched(row: CheckpointRow) -> str:
@@ -559,13 +602,3 @@ class _Changes:
             return False
         self._seen, self._looked = now, time.monotonic()
         return True
-
-
-async def _to_its_end(function: Callable[..., _T], *arguments: object) -> _T:
-    """Apply a function in a thread; if this task is cancelled, once it has ended: it changes files."""
-    work = asyncio.ensure_future(asyncio.to_thread(function, *arguments))
-    try:
-        return await asyncio.shield(work)
-    except asyncio.CancelledError:
-        await asyncio.wait((work,))
-        raise

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import structlog
@@ -23,6 +23,7 @@ from crucible_worker.journal.unavailable import LogOnce
 from crucible_worker.planning.follow.checkpoints import InvalidNaming, Naming
 from crucible_worker.planning.follow.contents import takes_adapter
 from crucible_worker.planning.follow.following import Following
+from crucible_worker.planning.follow.keeping import Keeper
 from crucible_worker.planning.follow.names import directory_below, is_below
 from crucible_worker.planning.follow_records import FollowRecords
 from crucible_worker.planning.plans import EvaluationPlans
@@ -43,7 +44,12 @@ class Follows:
     """The followed runs of one worker. Used in the event loop of its journal; drain it, then `close` it."""
 
     def __init__(
-        self, records: FollowRecords, plans: EvaluationPlans, roots: Sequence[Path], background: Background
+        self,
+        records: FollowRecords,
+        plans: EvaluationPlans,
+        roots: Sequence[Path],
+        background: Background,
+        keeper_of: Callable[[FollowRow], Keeper | None] = lambda row: None,
     ) -> None:
         """Follow nothing before `begin` or `take_all`.
 
@@ -52,7 +58,9 @@ class Follows:
             plans: its plans.
             roots: model roots: directories that are followed lie below them.
             background: the worker's tasks.
+            keeper_of: what keeps copies of a run's best checkpoints, if something does.
         """
+        self._keeper_of = keeper_of
         self._records, self._plans, self._roots = records, plans, tuple(roots)
         self._background = background
         self._followed: dict[int, tuple[Following, asyncio.Task[None]]] = {}
@@ -167,7 +175,7 @@ class Follows:
         if self._draining:
             self._records.release(row.number)
             return
-        following = Following(row, self._records, self._plans)
+        following = Following(row, self._records, self._plans, self._keeper_of(row))
         # Not in the context of the call that began it: what is logged is about the run.
         context = contextvars.Context()
         task = asyncio.create_task(following.run(), name=f"follow-{row.number}", context=context)

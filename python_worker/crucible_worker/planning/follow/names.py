@@ -21,6 +21,7 @@ from crucible_bridge.reasons import Reason
 from crucible_worker.backends.local.paths import ADAPTER_CONFIG
 
 __all__ = [
+    "KEPT_RECORD",
     "RELEASED_SUFFIX",
     "Candidate",
     "InvalidNaming",
@@ -233,6 +234,9 @@ def unnamed_line(names: list[str]) -> str:
 def _has_model(path: str) -> bool:
     return any(os.path.exists(os.path.join(path, name)) for name in _CONFIGS)
 
+
+KEPT_RECORD = ".kept"
+"""A file in a copy of a checkpoint that is kept, which is no checkpoint to evaluate."""
 
 # The directory that is followed, and the folder in which its checkpoints are held: both below a model root.
 
