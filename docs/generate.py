@@ -21,6 +21,7 @@ from pathlib import Path
 from log_events import Found, events_of
 
 import crucible_worker
+from crucible_bridge import frames
 from crucible_bridge.types import SampleResult
 from crucible_worker.cli.listing import NEEDED, option_rows
 from crucible_worker.evaluators.registry import EVALUATORS
@@ -35,6 +36,7 @@ PAGES = (
     ROOT / "docs" / "overview.md",
     ROOT / "docs" / "evaluators.md",
     ROOT / "docs" / "exports.md",
+    ROOT / "docs" / "frames.md",
     ROOT / "docs" / "how_it_works.md",
     ROOT / "docs" / "logging.md",
     ROOT / "docs" / "reference" / "journal.md",
@@ -141,6 +143,11 @@ def _rows(_: str) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
     return ("key", "type", "about", "Parquet"), rows
 
 
+def _frame(name: str) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+    rows = [(f"`{column}`", kind, _cell(about)) for column, (kind, about) in frames.COLUMNS[name].items()]
+    return ("column", "type", "about"), rows
+
+
 def _packages(_: str) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
     """The contract that `make lint` checks: a row imports what stands below it."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
@@ -244,6 +251,7 @@ def _cell(text: str) -> str:
 
 _TABLES: dict[str, Callable[[str], tuple[Sequence[str], Sequence[Sequence[str]]]]] = {
     "evaluators": _evaluators,
+    "columns of": _frame,
     "graders": _graders,
     "loggers": _loggers,
     "options of logger": _logger_options,

@@ -11,6 +11,7 @@ import pytest
 from crucible_worker.backends.openai.servers import OpenAIServer
 from crucible_worker.config import Settings
 from crucible_worker.server import Worker
+from tests import needs
 from tests.service.openai_kit import Reply, Request, ScriptedServer, answer, shout
 from tests.tables import rows
 
@@ -131,3 +132,14 @@ async def test_a_rubric_is_judged_as_it_stands(tmp_path):
     score, criteria = lines[0].split(" ", 1)
     assert float(score) == pytest.approx((2 * 0.8 + 0.4) / 3)
     assert criteria.startswith("[('correct', 8.0), ('clear', 2.0)] ")
+
+
+async def test_results_become_a_frame_as_it_stands(tmp_path):
+    """The metric falls with the steps, and each value says of how many scores it is."""
+    pytest.importorskip("pandas", reason=needs.MISSING["pandas"])
+    async with Worker(Settings(port=0, state_dir=tmp_path / "state").validate()) as worker:
+        lines = await run_snippet("frames.metrics", worker.address, tmp_path)
+
+    values = [line.split() for line in lines[2:]]
+    assert [(step, scored) for step, _, scored in values] == [("320", values[0][2]), ("600", values[0][2])]
+    assert float(values[0][1]) > float(values[1][1]) > 0
