@@ -16,8 +16,6 @@ from crucible_worker.cli.init import FILES
 from crucible_worker.embedded import registry
 from tests import commands, needs
 
-pytestmark = pytest.mark.core
-
 
 def environment(folder: Path) -> Mapping[str, str]:
     """A state directory in the folder, and no processes that nothing here needs."""
@@ -43,6 +41,7 @@ def run(folder: Path, command: str, *more: str) -> subprocess.CompletedProcess[s
     return commands.run(*words, *more, cwd=folder, env=environment(folder))
 
 
+@pytest.mark.core
 def test_the_printed_commands_run(tmp_path: Path):
     """Below another folder, with a blank in its name: the suite is evaluated, and its samples are shown."""
     changes, evaluate, samples, _ = printed_by(tmp_path, "my evals")
@@ -56,7 +55,6 @@ def test_the_printed_commands_run(tmp_path: Path):
     assert "q8" in shown.stdout
 
 
-@pytest.mark.long
 def test_the_plan_evaluates_what_is_due(tmp_path: Path):
     """At step 100 the likelihood, at step 500 the answers too."""
     needs.modules("torch", "transformers")
@@ -71,6 +69,7 @@ def test_the_plan_evaluates_what_is_due(tmp_path: Path):
     assert sorted(ended) == ["mine-step-100-0", "mine-step-500-0", "mine-step-500-1"]
 
 
+@pytest.mark.core
 def test_the_files_are_read_and_have_comments(tmp_path: Path):
     """A suite and a plan of the same evaluations; a line of the questions explains itself in a key of its own."""
     printed_by(tmp_path)
@@ -87,6 +86,7 @@ def test_the_files_are_read_and_have_comments(tmp_path: Path):
     )
 
 
+@pytest.mark.core
 @pytest.mark.parametrize("name", FILES)
 def test_nothing_is_replaced(tmp_path: Path, name: str):
     """A file, and a link to nowhere too, is named, and no other file is written beside it."""
@@ -101,6 +101,7 @@ def test_nothing_is_replaced(tmp_path: Path, name: str):
     assert [path.name for path in tmp_path.iterdir()] == [name]
 
 
+@pytest.mark.core
 def test_a_folder_that_cannot_be_written_is_an_error_of_one_line(tmp_path: Path):
     """Such as a file in its place."""
     (tmp_path / "file").touch()
