@@ -279,9 +279,11 @@ class Charts:
     """In pixels."""
 
     def _repr_html_(self) -> str:
-        # In a frame: the page's styles stay inside it, and the notebook's outside.
+        # In a frame: the page's styles stay inside it, and the notebook's outside. The links of the page would lead to
+        # the notebook without a base of its own, which stands before the policy that forbids one.
+        page = self.page.replace("<head>", '<head><base href="about:srcdoc">', 1)
         return (
-            f'<iframe srcdoc="{html.escape(self.page)}" width="100%" height="{self.height}" style="border:0"'
+            f'<iframe srcdoc="{html.escape(page)}" width="100%" height="{self.height}" style="border:0"'
             ' title="crucible-bridge report"></iframe>'
         )
 
