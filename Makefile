@@ -59,8 +59,8 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 PIP := $(BIN)/pip install --quiet --constraint constraints.txt --editable
-CORE_EXTRAS := openai,postgres,text,web,dev
-EXTRAS := local,lora,openai,postgres,text,datasets,web,dev,dev-all
+CORE_EXTRAS := frames,openai,postgres,text,web,dev
+EXTRAS := frames,local,lora,openai,postgres,text,datasets,web,dev,dev-all
 
 # One line for a step, with its seconds; what it prints is shown if it fails.
 define step

@@ -1,4 +1,4 @@
-"""Writes tables into pages, between their markers: evaluators, loggers, exports, packages, the journal, the log.
+"""Writes tables into pages, between their markers: evaluators, loggers, commands, frames, the journal, the log, others.
 
     python docs/generate.py            write them
     python docs/generate.py --check    exit with 1 if a page is not current
@@ -15,13 +15,17 @@ import re
 import sqlite3
 import sys
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
+import typer.main
 from log_events import Found, events_of
 
 import crucible_worker
+from crucible_bridge import frames
 from crucible_bridge.types import SampleResult
+from crucible_worker.cli import app as cli_app
 from crucible_worker.cli.listing import NEEDED, option_rows
 from crucible_worker.evaluators.registry import EVALUATORS
 from crucible_worker.exports.rows import EVALUATION_COLUMNS, columns
@@ -35,8 +39,10 @@ PAGES = (
     ROOT / "docs" / "overview.md",
     ROOT / "docs" / "evaluators.md",
     ROOT / "docs" / "exports.md",
+    ROOT / "docs" / "frames.md",
     ROOT / "docs" / "how_it_works.md",
     ROOT / "docs" / "logging.md",
+    ROOT / "docs" / "reference" / "commands.md",
     ROOT / "docs" / "reference" / "journal.md",
     ROOT / "docs" / "reference" / "log_events.md",
 )
@@ -73,6 +79,8 @@ def _table(what: str) -> str:
         return _journal()
     if what == "log events":
         return _log_events()
+    if what == "commands":
+        return _commands()
     for beginning, make in _TABLES.items():
         if what == beginning or what.startswith(f"{beginning} "):
             return _written(*make(what.removeprefix(beginning).strip()))
@@ -141,6 +149,11 @@ def _rows(_: str) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
     return ("key", "type", "about", "Parquet"), rows
 
 
+def _frame(name: str) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
+    rows = [(f"`{column}`", kind, _cell(about)) for column, (kind, about) in frames.COLUMNS[name].items()]
+    return ("column", "type", "about"), rows
+
+
 def _packages(_: str) -> tuple[Sequence[str], Sequence[Sequence[str]]]:
     """The contract that `make lint` checks: a row imports what stands below it."""
     contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
@@ -198,6 +211,34 @@ def _comments(body: str) -> dict[str, str]:
     return found
 
 
+def _commands() -> str:
+    """A section for each command of the command line, with what its `--help` says."""
+    return "\n" + "\n".join(_sections(typer.main.get_command(cli_app), "crucible-worker")) + "\n"
+
+
+def _sections(command: Any, name: str) -> Iterator[str]:
+    members = getattr(command, "commands", None)
+    if members is not None:
+        for member, each in members.items():
+            yield from _sections(each, f"{name} {member}")
+        return
+    context = typer.Context(command, info_name=name)
+    paragraphs = [" ".join(each.split()) for each in re.split(r"\n\s*\n", command.help or "")]
+    about = "\n\n".join(
+        f"Example: `{each.removeprefix('Example: ')}`" if each.startswith("Example: ") else each.replace("<", "&lt;")
+        for each in paragraphs
+    )
+    usage = " ".join([name, *command.collect_usage_pieces(context)])
+    rows = [
+        ("`" + typed.replace("|", "\\|") + "`", _cell(" ".join(text.split())))
+        for parameter in command.get_params(context)
+        if (record := parameter.get_help_record(context)) is not None and record[0] != "--help"
+        for typed, text in [record]
+    ]
+    given = _written(("given", "about"), rows) if rows else ""
+    yield f"## {name.partition(' ')[2]}\n\n    {usage}\n\n{about}\n\n{given}"
+
+
 def _log_events() -> str:
     """A section for each part of docs/log_events.toml, which has a sentence for each event of the source."""
     sections = tomllib.loads((ROOT / "docs" / "log_events.toml").read_text())
@@ -244,6 +285,7 @@ def _cell(text: str) -> str:
 
 _TABLES: dict[str, Callable[[str], tuple[Sequence[str], Sequence[Sequence[str]]]]] = {
     "evaluators": _evaluators,
+    "columns of": _frame,
     "graders": _graders,
     "loggers": _loggers,
     "options of logger": _logger_options,

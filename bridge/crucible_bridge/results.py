@@ -28,7 +28,7 @@ from crucible_bridge.types import (
     format_model,
 )
 
-__all__ = ["evaluation_result"]
+__all__ = ["evaluation_result", "source_text"]
 
 
 def evaluation_result(
@@ -62,7 +62,7 @@ def evaluation_result(
     metrics = next((each.metrics for each in evaluation.results if each.evaluator.label == label), evaluation.metrics)
     ended = datetime.datetime.fromtimestamp(evaluation.ended_unix_ns / 1e9, datetime.UTC)
     return {
-        "dataset_name": _name(evaluation.request.dataset.source) if dataset_name is None else dataset_name,
+        "dataset_name": source_text(evaluation.request.dataset.source) if dataset_name is None else dataset_name,
         "dataset_version": evaluation.dataset_fingerprint,
         "model": format_model(evaluation.request.model),
         "total_items": len(items),
@@ -103,7 +103,8 @@ def _item(result: SampleResult) -> dict[str, Any]:
     }
 
 
-def _name(source: DatasetSource) -> str:
+def source_text(source: DatasetSource) -> str:
+    """A source of samples as text: its name, its path with its options, or "inline"."""
     match source:
         case InlineDataset():
             return "inline"

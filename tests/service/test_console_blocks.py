@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -20,6 +21,7 @@ from typing import NamedTuple
 
 import pytest
 
+from crucible_worker.embedded import registry
 from tests import needs
 from tests.tables import rows
 
@@ -30,13 +32,21 @@ PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")))
 COMMAND_SECONDS = 240.0
 NOT_RUN = {
     "pip install": "it changes the environment, and needs a network",
-    "python3 -m venv": "it installs packages; test_first_success.py runs the rest of its block",
-    ".venv-grade/bin/crucible-worker": "it needs the environment of the command before; test_first_success.py runs it",
+    "python3 -m venv": "it installs packages",
     "make": "it needs a checkout, and changes it",
     "crucible-worker --install-completion": "it writes into the settings of the shell",
     "crucible-worker view": "it serves until it is interrupted; tests/pages run it",
 }
 """Beginnings of commands that cannot be run here, each with the reason."""
+
+GIVEN = {
+    "README.md": {
+        "my-checkpoint": "arithmetic@600",
+        "runs/mine/checkpoint-100": "arithmetic@180",
+        "runs/mine/checkpoint-200": "arithmetic@600",
+    }
+}
+"""By page, the folders that its reader has: checkpoints, for which embedded models stand here."""
 
 
 class Command(NamedTuple):
@@ -109,6 +119,11 @@ def test_commands_print_what_their_page_shows(page: Path, tmp_path: Path):
     }
     for name, content in files_of(page.read_text()).items():
         (tmp_path / name).write_text(content)
+    given = GIVEN.get(str(page.relative_to(ROOT)), {})
+    if given:
+        needs.modules("torch", "transformers")
+    for folder, model in given.items():
+        shutil.copytree(registry.path(model), tmp_path / folder)
     for command in commands_of(page.read_text()):
         if why_not_run(command.text):
             continue
@@ -154,6 +169,11 @@ def test_what_is_not_run_is_on_a_page():
 def test_what_is_shown_matches_by_its_rules(shown: str, printed: str, matches: bool):
     """A marked place stands for any text, blanks for others, and everything else for itself."""
     assert bool(re.fullmatch(pattern_of(shown), printed)) is matches
+
+
+def test_pages_that_are_given_folders_are_there():
+    """A page that was renamed is renamed in the table."""
+    assert [page for page in GIVEN if not (ROOT / page).is_file()] == []
 
 
 def test_files_are_read():

@@ -64,6 +64,12 @@ ENDS: Mapping[str, _Case] = {
         file="shown/report.html",
         text="demo-step-600",
     ),
+    "init": _Case(
+        words=("started",),
+        out=r"^started/suite\.toml: .*\n(?s:.*)  cd started\n  crucible-worker evaluate ",
+        file="started/questions.jsonl",
+        text='"target": "46"',
+    ),
     "evaluate": _Case(
         words=(*MODEL, "--evaluator=nll", "--samples=10", "--id=new", HERE), out="nll 0.05062, 10 of 10 scored"
     ),

@@ -11,6 +11,7 @@ import pytest
 from crucible_worker.backends.openai.servers import OpenAIServer
 from crucible_worker.config import Settings
 from crucible_worker.server import Worker
+from tests import needs
 from tests.service.openai_kit import Reply, Request, ScriptedServer, answer, shout
 from tests.tables import rows
 
@@ -48,14 +49,12 @@ async def run_snippet(about: str, address: str, folder: Path) -> list[str]:
 
 
 async def test_the_python_snippet_runs_as_it_stands(tmp_path):
-    """Copied into a file, with the worker's address alone changed, it prints events and metrics."""
+    """Copied into a file, with the worker's address alone changed, it prints the metrics; none is undefined."""
     async with Worker(Settings(port=0, state_dir=tmp_path / "state").validate()) as worker:
-        lines = await run_snippet("start_evaluation", worker.address, tmp_path)
+        (line,) = await run_snippet("run-7-step-400", worker.address, tmp_path)
 
-    assert lines[0].startswith("crucible_bridge.evaluation.start ")
-    assert any(line.startswith("crucible_kitchen.evaluation.complete ") for line in lines)
-    assert "'accuracy': 0.7" in lines[-1]
-    assert lines[-1].endswith("{}")
+    assert "'accuracy': 0.7" in line
+    assert line.endswith(" {}")
 
 
 async def test_the_loop_of_the_plan_runs_as_it_stands(tmp_path):
@@ -131,3 +130,14 @@ async def test_a_rubric_is_judged_as_it_stands(tmp_path):
     score, criteria = lines[0].split(" ", 1)
     assert float(score) == pytest.approx((2 * 0.8 + 0.4) / 3)
     assert criteria.startswith("[('correct', 8.0), ('clear', 2.0)] ")
+
+
+async def test_results_become_a_frame_as_it_stands(tmp_path):
+    """The metric falls with the steps, and each value says of how many scores it is."""
+    pytest.importorskip("pandas", reason=needs.MISSING["pandas"])
+    async with Worker(Settings(port=0, state_dir=tmp_path / "state").validate()) as worker:
+        lines = await run_snippet("frames.metrics", worker.address, tmp_path)
+
+    values = [line.split() for line in lines[2:]]
+    assert [(step, scored) for step, _, scored in values] == [("320", values[0][2]), ("600", values[0][2])]
+    assert float(values[0][1]) > float(values[1][1]) > 0

@@ -14,10 +14,12 @@ from crucible_bridge.types import (
     Dataset,
     EmbeddedModel,
     EvaluateRequest,
+    EvaluationPlan,
     EvaluationState,
     EvaluatorResult,
     EvaluatorSpec,
     Goal,
+    Limits,
     Metrics,
     ModelUsage,
     Patience,
@@ -176,6 +178,26 @@ def test_every_link_to_a_file_leads_somewhere(page: Path):
         assert linked.exists(), target
         headings = re.findall(r"^#+ (.*)$", linked.read_text(), re.MULTILINE) if heading else []
         assert not heading or heading in {re.sub(r"[^\w -]", "", each).lower().replace(" ", "-") for each in headings}
+
+
+@rows("page", ["from_lm_eval", "from_inspect", "from_trl"])
+def test_pages_for_those_who_come_from_elsewhere_name_what_is_there(page: str):
+    """In the columns of this worker: options of its commands; names of evaluators, graders, options and metrics."""
+    commands = (ROOT / "docs" / "reference" / "commands.md").read_text()
+    declared = {*EVALUATORS, *GRADERS, *(spelled for each in EVALUATORS.values() for spelled in each.info.keys)}
+    schemas = [each.info.options_schema for each in EVALUATORS.values()]
+    schemas += [grader.options_schema for grader in GRADERS.values()]
+    declared |= {option for schema in schemas for option in schema["properties"]}
+    words = {name for name in re.findall(r"[a-z_]+", " ".join(declared)) if "_" in name}
+    lines = re.findall(r"^\| [^|]+ \| (.*) \|$", (ROOT / "docs" / f"{page}.md").read_text(), re.MULTILINE)
+    named = {word for line in lines for word in re.findall(r"`([a-z]+(?:_[a-z0-9]+)+)`", line.partition(" | ")[0])}
+
+    assert len(lines) > 20
+    flags = {flag for line in lines for flag in re.findall(r"`(--[a-z-]+)", line.partition(" | ")[0])}
+    assert {flag for flag in flags if not re.search(rf"`(?:-\w, )?{flag}\b(?!-)", commands)} == set()
+    # What is no declared name is a field of a request, of a result or of a plan.
+    fields = {field.name for kind in (EvaluatorResult, Limits, EvaluationPlan) for field in dataclasses.fields(kind)}
+    assert named - words - declared - fields == set()
 
 
 def test_what_the_page_of_the_code_names_is_there():

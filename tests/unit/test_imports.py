@@ -27,7 +27,9 @@ HEAVY = {
     "mpmath",
     "nltk",
     "openai",
+    "pandas",
     "peft",
+    "polars",
     "pyarrow",
     "re2",
     "rouge_score",
@@ -41,6 +43,7 @@ HEAVY = {
 
 MODULES = [
     "crucible_bridge",
+    "crucible_bridge.frames",
     "crucible_bridge.integrations",
     "crucible_bridge.integrations.reporting",
     "crucible_bridge.rewards",

@@ -31,6 +31,7 @@ from crucible_worker.cli.gate import gate as _gate
 from crucible_worker.cli.grade import grade as _grade
 from crucible_worker.cli.health import doctor as _doctor
 from crucible_worker.cli.health import health as _health
+from crucible_worker.cli.init import init as _init
 from crucible_worker.cli.listing import evaluators as _evaluators
 from crucible_worker.cli.listing import graders as _graders
 from crucible_worker.cli.listing import suites as _suites
@@ -59,6 +60,7 @@ app = typer.Typer(
 for _command in (
     _serve,
     _demo,
+    _init,
     _evaluate,
     _follow,
     _show,

@@ -156,7 +156,7 @@ def _as_data(found: EvaluationComparison) -> dict[str, Any]:
 
 
 def _write(found: EvaluationComparison, confidence: float, rank_by: str | None, *, verbose: bool) -> None:
-    from crucible_worker.reports.metric_keys import unscored_warnings
+    from crucible_worker.reports.metric_keys import sample_warnings
 
     if not found.comparisons:
         typer.echo("nothing to compare: the evaluations have no evaluator in common")
@@ -169,7 +169,7 @@ def _write(found: EvaluationComparison, confidence: float, rank_by: str | None, 
             for key, value in pair.metrics.values.items():
                 typer.echo(f"  {key} {value:.6g}")
     for evaluation in found.evaluations:
-        for warning in unscored_warnings(evaluation):
+        for warning in sample_warnings(evaluation):
             typer.echo(f"{evaluation.evaluation_id}: {warning}")
     if rank_by is not None:
         typer.echo(_best(found, rank_by))

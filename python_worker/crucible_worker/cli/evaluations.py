@@ -252,13 +252,13 @@ def _progress(evaluation: Evaluation) -> str:
 def _write(evaluation: Evaluation, infos: Infos, *, verbose: bool) -> None:
     from crucible_worker.cli.tables import write_table
     from crucible_worker.reports.facts import facts_of
-    from crucible_worker.reports.metric_keys import evaluator_sentences, unscored_warnings
+    from crucible_worker.reports.metric_keys import evaluator_sentences, sample_warnings
 
     typer.echo(f"{evaluation.evaluation_id}: {_progress(evaluation)}")
     if evaluation.problem is not None:
         problem = evaluation.problem
         typer.echo(f"{problem.reason}: {' '.join(filter(None, (problem.field, problem.message)))}")
-    for sentence in (*evaluator_sentences(evaluation, infos), *unscored_warnings(evaluation)):
+    for sentence in (*evaluator_sentences(evaluation, infos), *sample_warnings(evaluation)):
         typer.echo(sentence)
     facts = [[name, text] for name, text in facts_of(evaluation).items()]
     if not verbose:

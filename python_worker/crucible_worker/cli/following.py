@@ -55,7 +55,7 @@ from crucible_worker.planning.follow.names import unnamed_line
 from crucible_worker.planning.plans import MAX_NAMED_BYTES, EvaluationPlans, patient_plan
 from crucible_worker.reports.as_json import evaluation_as_json
 from crucible_worker.reports.facts import state_text
-from crucible_worker.reports.metric_keys import evaluator_sentences, unscored_warnings
+from crucible_worker.reports.metric_keys import evaluator_sentences, sample_warnings
 from crucible_worker.server.parts import CustomFiles
 from crucible_worker.telemetry import configure_logging
 
@@ -507,7 +507,7 @@ class _FollowLines:
         problem = evaluation.problem
         why = "" if problem is None else f", {problem.reason}: {problem.message}"
         typer.echo(one_line(f"{evaluation.evaluation_id}: {state_text(evaluation)}{why}"))
-        for sentence in (*evaluator_sentences(evaluation, infos), *unscored_warnings(evaluation)):
+        for sentence in (*evaluator_sentences(evaluation, infos), *sample_warnings(evaluation)):
             typer.echo(f"  {sentence}")
 
 

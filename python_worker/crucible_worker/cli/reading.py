@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
-import functools
 import json
 import os
-import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
@@ -41,7 +38,6 @@ __all__ = [
     "read_or_exit",
     "refuse",
     "refuse_journal",
-    "results_of_journal",
     "results_of_worker",
     "results_or_exit",
     "run_ids",
@@ -193,7 +189,7 @@ def token_in(file: Path | None) -> str | None:
         raise InvalidField("--token-file", f"cannot be read: {error}") from error
 
 
-# The two clients: of a worker at an address, and of one on a journal of this machine.
+# The client of a worker at an address; that of a journal on this machine is `crucible_worker.reading`.
 
 
 @contextlib.asynccontextmanager
@@ -209,49 +205,6 @@ async def results_of_worker(address: str, token: str | None, tls: Tls | None) ->
 
     async with crucible_bridge.connect(address, token=token, tls=tls) as bridge:
         yield bridge
-
-
-@contextlib.asynccontextmanager
-async def results_of_journal(settings: Settings) -> AsyncIterator[Bridge]:
-    """A client of a worker inside this command; the worker opens the journal of the settings, and grades nothing.
-
-    So a command reads its results in one way, for a journal and for an address. The worker listens on
-    a Unix socket in a temporary folder that only this user can open.
-
-    Raises:
-        NotFound: the state directory has no journal.
-        FailedPrecondition: the journal cannot be opened.
-    """
-    import crucible_bridge
-    from crucible_bridge.errors import NotFound
-    from crucible_bridge.reasons import Reason
-    from crucible_worker.journal.schema import JOURNAL_FILE
-    from crucible_worker.server.parts import build
-    from crucible_worker.server.worker import Worker
-
-    if settings.journal is None and not (settings.state_dir / JOURNAL_FILE).is_file():
-        message = f"{settings.state_dir} has no journal: nothing is recorded there; give another one, or --address"
-        raise NotFound(message, reason=Reason.UNKNOWN_EVALUATION, field="--state-dir")
-    with tempfile.TemporaryDirectory(prefix="crucible-") as folder:
-        inside = dataclasses.replace(
-            settings,
-            unix_socket=Path(folder) / "worker",
-            token_file=None,
-            tls_cert=None,
-            tls_key=None,
-            ready_file=None,
-            log_dir=None,
-            model_roots=(),
-            log_to=(),
-            resume_interrupted=False,
-            grading_processes=0,
-            code_sandboxes=0,
-            # A command that shows results does not clean up the journal of other workers.
-            limits=settings.limits.without_retention(),
-        )
-        building = functools.partial(build, feed_all=False)
-        async with Worker(inside, build=building) as worker, crucible_bridge.connect(worker.address) as bridge:
-            yield bridge
 
 
 _T = TypeVar("_T")
@@ -357,6 +310,8 @@ def results_or_exit(
         for option, given in (("--token-file", token_file), ("--tls-ca", trust.ca), ("--tls-name", trust.name)):
             if given is not None:
                 refuse(f"{option} goes with --address")
+        from crucible_worker.reading import results_of_journal
+
         return results_of_journal(settings_or_exit(config, state_dir=state_dir))
     if state_dir is not None:
         refuse("--state-dir and --address exclude each other: a worker has its own state directory")

@@ -52,7 +52,7 @@ from crucible_worker.evaluations import Evaluations
 from crucible_worker.evaluators.registry import EvaluatorParts, info_if_known
 from crucible_worker.journal.records import Joint
 from crucible_worker.reports.facts import adjustments_text, another_model, named_with_role, state_text
-from crucible_worker.reports.metric_keys import evaluator_sentences, unscored_warnings
+from crucible_worker.reports.metric_keys import evaluator_sentences, sample_warnings
 from crucible_worker.server.parts import CustomFiles
 from crucible_worker.telemetry import configure_logging
 from crucible_worker.util.model_refs import format_original_model
@@ -524,7 +524,7 @@ class RunSummary:
         known = {kind: info_if_known(kind, self.parts) for kind in kinds}
         for sentence in evaluator_sentences(evaluation, {kind: info for kind, info in known.items() if info}):
             typer.echo(sentence)
-        for warning in unscored_warnings(evaluation):
+        for warning in sample_warnings(evaluation):
             typer.echo(warning)
         for name, text in _notes(ran):
             typer.echo(f"{name}: {text}")

@@ -180,7 +180,7 @@ class _Results:
 
     def ended(self, evaluation: Evaluation) -> Iterator[str]:
         """The lines of an evaluation that has ended."""
-        from crucible_worker.reports.metric_keys import evaluator_sentences, unscored_warnings
+        from crucible_worker.reports.metric_keys import evaluator_sentences, sample_warnings
 
         identity, problem = evaluation.evaluation_id, evaluation.problem
         why = "" if problem is None else f", {problem.reason}: {problem.message}"
@@ -188,7 +188,7 @@ class _Results:
         for sentence in evaluator_sentences(evaluation, self._infos):
             if (identity, sentence) not in self._said:
                 yield f"  {sentence}"
-        for warning in unscored_warnings(evaluation):
+        for warning in sample_warnings(evaluation):
             yield f"  {warning}"
         if self._verbose:
             metrics = evaluation.metrics

@@ -15,7 +15,7 @@ from crucible_worker.reports.facts import (
     problem_text,
     shown_failures,
 )
-from crucible_worker.reports.metric_keys import unscored_warnings, without_equal_strict
+from crucible_worker.reports.metric_keys import sample_warnings, without_equal_strict
 from crucible_worker.reports.plain_json import replace_surrogates
 from crucible_worker.util.model_refs import format_original_model
 
@@ -82,7 +82,7 @@ def _section(evaluation: Evaluation, failures: Sequence[SampleResult]) -> Iterat
     yield from _metrics("###", evaluation.metrics)
     if evaluation.results:
         yield from _titled("Evaluators", _evaluators(evaluation))
-        for warning in unscored_warnings(evaluation):
+        for warning in sample_warnings(evaluation):
             yield from ("", _safe(warning))
     if tokens := list(_tokens(evaluation)):
         header = ["evaluator", "model", "prompt", "cached", "reasoning", "output", "calls", "unreported calls", "cost"]

@@ -27,7 +27,7 @@ __all__ = [
     "keys_of_result",
     "metric_text",
     "reasons_text",
-    "unscored_warnings",
+    "sample_warnings",
     "with_strict",
     "without_equal_strict",
 ]
@@ -181,6 +181,8 @@ _COUNTS = frozenset({"n", "n_scored", "n_unscored", "n_errors", "n_correct", "n_
 
 WARNED_SHARE = 0.02
 """Share of samples without a score above which a number is shown with a warning."""
+TRUNCATED_SHARE = 0.5
+"""Likewise, of answers that ended at max_tokens: fewer may be those of a model that babbles after a right answer."""
 SHARE = "fraction of 1"
 """The unit of a metric that people read in per cent, as evaluators declare it."""
 
@@ -222,17 +224,23 @@ def evaluator_sentences(evaluation: Evaluation, infos: Infos, *, most: int | Non
     return sentences
 
 
-def unscored_warnings(evaluation: Evaluation) -> Sequence[str]:
-    """A warning for each evaluator that has more than `WARNED_SHARE` of its samples without a score, with the reasons.
+def sample_warnings(evaluation: Evaluation) -> Sequence[str]:
+    """Warnings about evaluators: more than `WARNED_SHARE` of its samples have no score, or most answers are truncated.
 
     "warning: accuracy: 50 of 100 samples have no score (48 SAMPLE_TIMEOUT, 2 UNDECIDED)"
+    "warning: accuracy: 90 of 100 answers ended at max_tokens"
     """
-    return [
-        f"warning: {result.evaluator.label}: {result.n_unscored:,} of {result.n:,} samples have no score"
-        f"{reasons_text(result)}"
-        for result in evaluation.results
-        if result.n_unscored > WARNED_SHARE * result.n
-    ]
+    warnings: list[str] = []
+    for result in evaluation.results:
+        label = f"warning: {result.evaluator.label}:"
+        if result.n_unscored > WARNED_SHARE * result.n:
+            warnings.append(
+                f"{label} {result.n_unscored:,} of {result.n:,} samples have no score{reasons_text(result)}"
+            )
+        # Without right and wrong there is no answer that an end could spoil.
+        if result.n_correct is not None and result.n_truncated > TRUNCATED_SHARE * result.n:
+            warnings.append(f"{label} {result.n_truncated:,} of {result.n:,} answers ended at max_tokens")
+    return warnings
 
 
 def reasons_text(result: EvaluatorResult) -> str:

@@ -41,7 +41,7 @@ from crucible_worker.reports.metric_keys import (
     EvaluatorKeys,
     Infos,
     keys_of,
-    unscored_warnings,
+    sample_warnings,
     with_strict,
     without_equal_strict,
 )
@@ -214,7 +214,7 @@ def evaluation_as_data(evaluation: Evaluation, infos: Infos, distributions: Resu
         "facts": list(facts_of(evaluation).items()),
         "options": {spec.label: dict(spec.options) for spec in evaluation.request.evaluators},
         "headline": [key for each in keys for key in with_strict(each.headline, evaluation.metrics.values)],
-        "warnings": unscored_warnings(evaluation),
+        "warnings": sample_warnings(evaluation),
         "distributions": distributions.as_data(),
     }
     return plain(found)

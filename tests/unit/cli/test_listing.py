@@ -139,8 +139,10 @@ def test_a_page_that_is_not_current_is_found(tmp_path: Path) -> None:
     for page in (
         "docs/overview.md",
         "docs/exports.md",
+        "docs/frames.md",
         "docs/how_it_works.md",
         "docs/logging.md",
+        "docs/reference/commands.md",
         "docs/reference/journal.md",
         "docs/reference/log_events.md",
     ):

@@ -1,12 +1,13 @@
 """Keys of metrics: intervals, headlines and goals follow from what evaluators declare."""
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 import pytest
 
 from crucible_bridge.types import EvaluatorInfo, Goal
 from crucible_worker.evaluators.registry import EVALUATORS
-from crucible_worker.reports.metric_keys import MAX_HEADLINES, keys_of
+from crucible_worker.reports.metric_keys import MAX_HEADLINES, keys_of, sample_warnings
 from tests.tables import rows
 from tests.unit.reports.evaluations_made import INFOS, ended, info
 
@@ -88,3 +89,36 @@ def test_each_evaluator_of_the_worker_has_goals_for_its_headline() -> None:
 
         assert bool(keys.goals) == (declared.score_goal is not None), declared.kind
         assert not {units[key] for key in keys.goals} & {"tokens", "turns", "rollouts", "samples", "groups"}
+
+
+@rows(
+    ("counts", "warnings"),
+    [
+        ({"n_scored": 98, "n_unscored": 2, "n_truncated": 50, "n_correct": 1}, []),
+        (
+            {"n_scored": 100, "n_truncated": 51, "n_correct": 0},
+            ["warning: right: 51 of 100 answers ended at max_tokens"],
+        ),
+        ({"n_scored": 100, "n_truncated": 100, "n_correct": None}, []),
+        (
+            {
+                "n_scored": 10,
+                "n_unscored": 90,
+                "n_truncated": 90,
+                "n_correct": 0,
+                "unscored_by_reason": {"UNDECIDED": 90},
+            },
+            [
+                "warning: right: 90 of 100 samples have no score (90 UNDECIDED)",
+                "warning: right: 90 of 100 answers ended at max_tokens",
+            ],
+        ),
+    ],
+)
+def test_a_number_that_says_little_has_a_warning(counts: Mapping[str, object], warnings: Sequence[str]) -> None:
+    """Samples without a score, and answers that were cut before they could be right."""
+    evaluation = ended("e", {"right": 0.0})
+    (result,) = evaluation.results
+    changed = dataclasses.replace(result, n=100, **counts)
+
+    assert list(sample_warnings(dataclasses.replace(evaluation, results=(changed,)))) == list(warnings)
