@@ -67,6 +67,7 @@ _POINTS = ((3, 7, 11, 5, 13), (-2, 9, 4, -17, 6), (19, -8, 23, 10, -3))
 """Values of the variables at which two equations are compared: any values will do if neither side vanishes."""
 _MAX_PLACES = 16  # decimals that a double stores
 _HALF = Fraction(1, 2)
+_PURE_UNITS = frozenset({"degree", "percent"})  # which are numbers
 _NAMED = frozenset({"abs", "ratio", "det", "min", "max"})
 # Names of functions in f(x), T(10), P(X > 1), P(A \cup B).
 _ARGUMENTS = (Symbol, Number, Relation, SetOperation)
@@ -343,7 +344,8 @@ def compare_equation_with_value(equation: Relation, value: Node, scope: Scope, *
 def _is_false(equation: Relation) -> bool:
     """Whether two adjacent numbers of an equation are not equal, 5 = 6; decimals may be rounded."""
     operands = equation.operands
-    if len({part.unit for node in operands for part in nodes_of(node) if isinstance(part, Quantity)}) == 1:
+    units = {part.unit for node in operands for part in nodes_of(node) if isinstance(part, Quantity)}
+    if len(units) == 1 and units.isdisjoint(_PURE_UNITS):
         operands = tuple(map(_without_units, operands))  # $5 + $6 = $12
     values = [None if isinstance(node, Number) and node.decimal else rational_or_none(node) for node in operands]
     return any(None not in pair and pair[0] != pair[1] for pair in itertools.pairwise(values))
