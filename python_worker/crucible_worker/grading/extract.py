@@ -54,7 +54,7 @@ from crucible_worker.grading.enclosed import (
     without_retracted,
 )
 from crucible_worker.grading.formulas import chosen, formulas_around, last_formulas, listed_below
-from crucible_worker.grading.numbers import Numeral, is_negated, last_numerals
+from crucible_worker.grading.numbers import Numeral, is_negated, last_numerals, with_changing_words
 from crucible_worker.grading.phrase import (
     MAX_WHOLE_CHARS,
     ending,
@@ -685,7 +685,9 @@ def _around(text: str, numbers: Sequence[Numeral], wrong: Set[str]) -> str:
     if tied := tied_number(text, number):
         return tied
     answer = numbers_joined(text, numbers)
-    return f"-{answer}" if answer == number.text and is_negated(text, number.start) else answer
+    if answer != number.text:
+        return answer
+    return ("-" if is_negated(text, number.start) else "") + with_changing_words(text, number)
 
 
 _STAGES = (
