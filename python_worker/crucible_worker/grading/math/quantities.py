@@ -174,7 +174,7 @@ _BELOW = frozenset({"below", "under"})
 _ZERO = frozenset({"zero", "0"})
 _LEVELS = frozenset({"", "freezing", "sea"})
 _OPERATORS = frozenset({*_SUFFIXES, "factorial"})
-_NO_NOUNS = NO_COUNTED_WORDS | NUMBER_WORDS | {"gross", "score", "scores"}
+_NO_NOUNS = NO_COUNTED_WORDS | NUMBER_WORDS | {"gross", "score", "scores"} | (MULTIPLES.keys() - {"grand"})
 _ITEM_ENDS = frozenset({"end", ",", "and", "relation", "}", ")", "]", "set}", ".", "-", "+", "*", "number"})
 _AMOUNTS = frozenset({"number", "currency"})
 
