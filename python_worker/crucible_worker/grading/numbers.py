@@ -65,6 +65,7 @@ _PART = re.compile(r"(?P<whole>[0-9]*+)(?>(?:\.(?P<decimals>[0-9]++))?)(?>(?:[eE
 # A sign with a blank after it, or its word; not a difference, and not "plus or minus".
 _MINUS_IN_WORDS = r"(?:^|(?<=[:,=])\s?|(?<!\bor)(?<=[A-Za-z]{2})\s)(?:minus|negative)"
 _MINUS = re.compile(rf"(?:[A-Za-z]{{2}}\s[-\u2212]|{_MINUS_IN_WORDS})\s\Z", re.IGNORECASE)
+_SAID_SIGNS = ("-", "minus", "negative")
 # After other words a dash may be punctuation: "the answer - 5".
 _SAID_TO_BE_NEGATIVE = re.compile(rf"(?:(?:\bis|\bequals?|=)\s?-|{_MINUS_IN_WORDS})\s\Z", re.IGNORECASE)
 _MINUS_REACH = 16
@@ -240,7 +241,8 @@ def _numbers_said(text: str, count: int) -> Sequence[ParsedNumber]:
 
 def _said(match: re.Match[str]) -> ParsedNumber:
     number, start = _read(match), match.start()
-    if match["sign"] or not _SAID_TO_BE_NEGATIVE.search(match.string[max(0, start - _MINUS_REACH) : start]):
+    before = "" if match["sign"] else match.string[max(0, start - _MINUS_REACH) : start]
+    if not before.casefold().rstrip().endswith(_SAID_SIGNS) or not _SAID_TO_BE_NEGATIVE.search(before):
         return number
     return dataclasses.replace(number, text=f"-{number.text}", value=-number.value)
 
