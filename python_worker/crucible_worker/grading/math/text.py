@@ -90,7 +90,7 @@ def node_of_words(words: str) -> Node:
     parts = words.replace("-", " ").split()
     if (number := number_of_words(parts)) is not None:
         return number
-    if parts[0] in _BELOW_ZERO and len(parts) > 1:
+    if len(parts) > 1 and parts[0] in _BELOW_ZERO and parts[1] not in _BELOW_ZERO:
         match node_of_words(" ".join(parts[1:])):
             case Number(value):
                 return Number(-value)
