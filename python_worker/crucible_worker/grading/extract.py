@@ -61,7 +61,7 @@ from crucible_worker.grading.enclosed import (
 )
 from crucible_worker.grading.formulas import chosen, formulas_around, last_formulas, listed_below
 from crucible_worker.grading.marker import final_line, has_marker, last_marked, numeral_at_end, without_exclamation
-from crucible_worker.grading.numbers import Numeral, is_negated, last_numerals
+from crucible_worker.grading.numbers import Numeral, is_negated, last_numerals, with_changing_words
 from crucible_worker.grading.phrase import (
     MAX_WHOLE_CHARS,
     has_words,
@@ -496,7 +496,9 @@ def _around(text: str, numbers: Sequence[Numeral], wrong: Set[str]) -> str:
     if tied := tied_number(text, number):
         return tied
     answer = numbers_joined(text, numbers)
-    return f"-{answer}" if answer == number.text and is_negated(text, number.start) else answer
+    if answer != number.text:
+        return answer
+    return ("-" if is_negated(text, number.start) else "") + with_changing_words(text, number)
 
 
 _STAGES = (

@@ -40,6 +40,7 @@ __all__ = [
     "is_negated",
     "last_numbers",
     "last_numerals",
+    "with_changing_words",
 ]
 
 
@@ -64,9 +65,18 @@ _PART = re.compile(r"(?P<whole>[0-9]*+)(?>(?:\.(?P<decimals>[0-9]++))?)(?>(?:[eE
 # A sign with a blank after it, or its word; not a difference, and not "plus or minus".
 _MINUS_IN_WORDS = r"(?:^|(?<=[:,=])\s?|(?<!\bor)(?<=[A-Za-z]{2})\s)(?:minus|negative)"
 _MINUS = re.compile(rf"(?:[A-Za-z]{{2}}\s[-\u2212]|{_MINUS_IN_WORDS})\s\Z", re.IGNORECASE)
+_SAID_SIGNS = ("-", "minus", "negative")
 # After other words a dash may be punctuation: "the answer - 5".
 _SAID_TO_BE_NEGATIVE = re.compile(rf"(?:(?:\bis|\bequals?|=)\s?-|{_MINUS_IN_WORDS})\s\Z", re.IGNORECASE)
 _MINUS_REACH = 16
+_CHANGING = re.compile(
+    r"(?:\s(?:degrees?|\u00b0[CF]?)(?:\s(?:Celsius|Fahrenheit|C|F))?)?\s(?:below|under)\szero\b"
+    r"|\s(?:dozen|hundred|thousand|million|billion|trillion|grand(?!\s(?:piano|total|prize|slam|master|parent)))\b"
+    r"|\s(?:thirds|fourths|fifths|sixths|sevenths|eighths|ninths|tenths|elevenths|twelfths|[a-z]{3,5}teenths"
+    r"|(?:twent|thirt|fort|fift|sixt)ieths|hundredths|thousandths|millionths)\b",
+    re.IGNORECASE,
+)
+_CHANGING_REACH = 40
 
 
 class Flaw(enum.StrEnum):
@@ -113,6 +123,13 @@ def last_numerals(text: str, count: int) -> Sequence[Numeral]:
 def is_negated(text: str, start: int) -> bool:
     """Whether the text before a number that begins there makes it negative: "is - 5", "minus 5"."""
     return _MINUS.search(text[max(0, start - _MINUS_REACH) : start]) is not None
+
+
+def with_changing_words(text: str, number: Numeral) -> str:
+    """A number of a text with the words after it that change its value: "12 million", "7 degrees below zero"."""
+    end = number.start + len(number.text)
+    words = _CHANGING.match(text, end, end + _CHANGING_REACH)
+    return number.text if words is None or number.text.endswith("%") else number.text + words[0]
 
 
 def _last_matches(text: str, count: int) -> Sequence[re.Match[str]]:
@@ -224,7 +241,8 @@ def _numbers_said(text: str, count: int) -> Sequence[ParsedNumber]:
 
 def _said(match: re.Match[str]) -> ParsedNumber:
     number, start = _read(match), match.start()
-    if match["sign"] or not _SAID_TO_BE_NEGATIVE.search(match.string[max(0, start - _MINUS_REACH) : start]):
+    before = "" if match["sign"] else match.string[max(0, start - _MINUS_REACH) : start]
+    if not before.casefold().rstrip().endswith(_SAID_SIGNS) or not _SAID_TO_BE_NEGATIVE.search(before):
         return number
     return dataclasses.replace(number, text=f"-{number.text}", value=-number.value)
 

@@ -508,6 +508,8 @@ _BY = (
 )
 _DIVIDED = re.compile(_BY, re.IGNORECASE)
 _DIVIDED_BY_NUMBER = re.compile(rf"(?<=[0-9)}}$]){_BY}[\\$(]{{0,2}}[0-9]{{1,9}}[\\$).]{{0,3}}\Z", re.IGNORECASE)
+# A residue and its modulus: 3 modulo 7. "12 modulo 7" is a computation, and has another value.
+_RESIDUE = re.compile(r"([0-9]{1,9})[$\s),]{0,4}modulo\s[\\$(]{0,2}([0-9]{1,9})[\\$).]{0,3}\Z", re.IGNORECASE)
 _WHERE = re.compile(r"[\s,(;]*+where(?:\s+[^\W\d_]+){0,3}\s*", re.IGNORECASE)
 # "The minimum value 5" before "is attained at": a value that names its noun.
 _OF_EXTREME = re.compile(rf"\b(?:{_EXTREME}(?:\s+value)?|value|bound)\s+[*_]{{0,3}}\Z", re.IGNORECASE)
@@ -552,7 +554,7 @@ def is_condition(answer: str, between: str, formula: str) -> bool:
     if named(answer) and named(formula) and between.strip(" ,").lower() == "with":
         return False  # "x = 3 with y = 4"
     if _DIVIDED.fullmatch(between):
-        return True
+        return _is_residue(f"{answer}{between}{formula}")
     if sentence := _CONDITION_SENTENCE.fullmatch(between):
         return sentence["noun"] is None or _is_constant(answer)
     found = _CONDITION.fullmatch(between)
@@ -579,7 +581,7 @@ def without_condition(line: str) -> str:
     if any(verb in said for verb in _VERBS) and (match := _IN_WORDS.search(line, end)):
         return line[: match.start()]
     if ("divi" in said or "modulo" in said) and (match := _DIVIDED_BY_NUMBER.search(line, end)):
-        return line[: match.start()]
+        return line[: match.start()] if _is_residue(line) else line
     last = max((sign.end() for signs in (_RELATION, _ARROW) for sign in signs.finditer(said)), default=-1)
     if last < 0 or _WORD.search(said, last):  # a condition ends with its relation and the related terms
         return line
@@ -604,6 +606,12 @@ def before_condition(text: str) -> str:
     begins = _BEGINS.search(line)
     head = said if line.startswith(said) else line[: begins.start()] if begins else said
     return text[: cut + len(head)] if _STATED.search(head) else text
+
+
+def _is_residue(said: str) -> bool:
+    """Whether a number is not larger than the modulus after it; also if no such modulus ends the text."""
+    found = _RESIDUE.search(said, max(0, len(said) - MAX_CONDITION))
+    return found is None or int(found[1]) < int(found[2])
 
 
 def _may_follow(introduced: re.Match[str], formula: str) -> bool:

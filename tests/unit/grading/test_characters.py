@@ -4,7 +4,11 @@ import sys
 import time
 import unicodedata
 
+from crucible_bridge.types import MathPolicy, Verdict
 from crucible_worker.grading.characters import DASHES, MAX_COMBINING_MARKS, plain, with_plain_digits
+from crucible_worker.grading.math.decide import decide
+from crucible_worker.grading.numbers import Numeric
+from crucible_worker.grading.text import Contains, ExactMatch
 from tests.tables import rows
 
 EVERY = "".join(map(chr, range(sys.maxunicode + 1)))
@@ -52,3 +56,15 @@ def test_more_marks_than_are_sorted_stay_as_they_are() -> None:
     begin = time.process_time()
     assert len(plain("e" + pair * 200_000)) == 400_001
     assert time.process_time() - begin < 2
+
+
+def test_every_grader_reads_a_dash_alike() -> None:
+    """A dash before a number is its sign for numbers, texts and mathematics."""
+    for dash in DASHES:
+        answer = f"{dash}4"
+        graders = (Numeric(), ExactMatch(), Contains())
+        below = [grader.grade_now(answer, ["-4"]).verdict for grader in graders]
+        above = [grader.grade_now(answer, ["4"]).verdict for grader in graders]
+
+        assert [*below, decide("-4", answer, MathPolicy()).verdict] == [Verdict.CORRECT] * 4, hex(ord(dash))
+        assert [*above, decide("4", answer, MathPolicy()).verdict] == [Verdict.INCORRECT] * 4, hex(ord(dash))

@@ -2,7 +2,8 @@
 
 import random
 
-from crucible_worker.grading.numbers import last_numbers, last_numerals
+from crucible_worker.grading.numbers import last_numbers, last_numerals, with_changing_words
+from tests.tables import rows
 
 PIECES = [
     "5",
@@ -48,3 +49,24 @@ def test_numerals_say_where_numbers_stand() -> None:
     numerals = last_numerals(text, 3)
     assert [numeral.text for numeral in numerals] == [number.text for number in last_numbers(text, 3)]
     assert [text[numeral.start :][: len(numeral.text)] for numeral in numerals] == ["-36", "1,000", "5 %"]
+
+
+@rows(
+    ("text", "expected"),
+    [
+        ("some 7 million people", "7 million"),
+        ("it was 7 degrees Celsius below zero", "7 degrees Celsius below zero"),
+        ("it is 5 sixteenths of a mile", "5 sixteenths"),
+        ("she made 7 grand there", "7 grand"),
+        ("she has 7 grand pianos", "7"),
+        ("it takes 7 months", "7"),
+        ("7 degrees are left", "7"),
+        ("she needs 8 quarters", "8"),
+        ("7% thousand", "7%"),
+    ],
+)
+def test_words_that_change_a_number_belong_to_it(text: str, expected: str) -> None:
+    """What follows a number is part of it if it changes the value, and nothing else is."""
+    (number,) = last_numerals(text, 1)
+
+    assert with_changing_words(text, number) == expected

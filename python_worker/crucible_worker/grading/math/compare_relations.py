@@ -25,6 +25,7 @@ from crucible_worker.grading.math.identity import (
     unknown,
 )
 from crucible_worker.grading.math.reading import negated
+from crucible_worker.grading.math.tokens import UNITS
 from crucible_worker.grading.math.tree import (
     ONE,
     ZERO,
@@ -67,6 +68,8 @@ _POINTS = ((3, 7, 11, 5, 13), (-2, 9, 4, -17, 6), (19, -8, 23, 10, -3))
 """Values of the variables at which two equations are compared: any values will do if neither side vanishes."""
 _MAX_PLACES = 16  # decimals that a double stores
 _HALF = Fraction(1, 2)
+_PURE_UNITS = frozenset({"degree", "percent"})  # which are numbers
+_MEASURES = frozenset(UNITS.values())  # other names are those of counted things
 _NAMED = frozenset({"abs", "ratio", "det", "min", "max"})
 # Names of functions in f(x), T(10), P(X > 1), P(A \cup B).
 _ARGUMENTS = (Symbol, Number, Relation, SetOperation)
@@ -343,8 +346,11 @@ def compare_equation_with_value(equation: Relation, value: Node, scope: Scope, *
 def _is_false(equation: Relation) -> bool:
     """Whether two adjacent numbers of an equation are not equal, 5 = 6; decimals may be rounded."""
     operands = equation.operands
-    if len({part.unit for node in operands for part in nodes_of(node) if isinstance(part, Quantity)}) == 1:
-        operands = tuple(map(_without_units, operands))  # $5 + $6 = $12
+    units = {part.unit for node in operands for part in nodes_of(node) if isinstance(part, Quantity)}
+    converts = any(isinstance(node, Quantity) and isinstance(node.value, Number) for node in operands[:-1])
+    measures = [unit for unit in units if len(units) == 1 or not _MEASURES.isdisjoint(unit.split())]
+    if units.isdisjoint(_PURE_UNITS) and len(measures) == 1 and not (converts and len(units) > 1):
+        operands = tuple(map(_without_units, operands))  # $5 + $6 = $12, "7 lamps * $5 = $36"
     values = [None if isinstance(node, Number) and node.decimal else rational_or_none(node) for node in operands]
     return any(None not in pair and pair[0] != pair[1] for pair in itertools.pairwise(values))
 

@@ -199,7 +199,21 @@ _POSTFIX = spelled("^ ! _ ' % degree")
 _UNIT_STARTS = frozenset(("word", "upright", "name", "currency", "frac"))
 _ENDS = frozenset({"end", "setop", "relation", ",", ")", "}", "and"})
 _AMOUNTS = frozenset({"number", "currency"})
+_PERCENT = "percent"
 _ARROWS = ("vec ", "overrightarrow ", "hat ", "widehat ")
+
+
+def _is_share(cursor: Cursor, share: Node) -> bool:
+    """Whether "of" is a sign: between a percentage or a fraction of numbers and an amount, `25% of $200`."""
+    if cursor.values[cursor.at] != "of" or cursor.kinds[cursor.at + 1] not in _AMOUNTS:
+        return False
+    match share:
+        case Quantity(_, unit):
+            return unit == _PERCENT
+        case Power(Number(), exponent) | Product((Number(), Power(Number(), exponent))):
+            return exponent == MINUS_ONE
+        case _:
+            return False
 
 
 class Expressions:
@@ -303,6 +317,9 @@ class Expressions:
             elif kind == "circ":
                 cursor.at += 1
                 factors = [self._composed(cursor, multiplied(factors))]
+            elif kind == "word" and _is_share(cursor, factors[-1]):
+                cursor.at += 1
+                factors.append(self.factor(cursor))
             elif kind in _UNIT_STARTS and self._measure(cursor, factors):
                 pass
             elif kind == "number":

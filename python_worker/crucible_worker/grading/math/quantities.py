@@ -51,7 +51,7 @@ MAX_DIGITS = 1_000
 
 POWERS_OF_TEN: Mapping[str, int] = {
     "hundred": 2, "thousand": 3, "million": 6, "billion": 9, "trillion": 12, "quadrillion": 15, "lakh": 5, "crore": 7,
-    "hundreds": 2, "thousands": 3, "millions": 6, "billions": 9, "trillions": 12,
+    "lakhs": 5, "crores": 7, "hundreds": 2, "thousands": 3, "millions": 6, "billions": 9, "trillions": 12,
 }  # fmt: skip
 """Powers of ten by their names."""
 
@@ -174,7 +174,7 @@ _BELOW = frozenset({"below", "under"})
 _ZERO = frozenset({"zero", "0"})
 _LEVELS = frozenset({"", "freezing", "sea"})
 _OPERATORS = frozenset({*_SUFFIXES, "factorial"})
-_NO_NOUNS = NO_COUNTED_WORDS | NUMBER_WORDS | {"gross", "score", "scores"}
+_NO_NOUNS = NO_COUNTED_WORDS | NUMBER_WORDS | {"gross", "score", "scores"} | (MULTIPLES.keys() - {"grand"})
 _ITEM_ENDS = frozenset({"end", ",", "and", "relation", "}", ")", "]", "set}", ".", "-", "+", "*", "number"})
 _AMOUNTS = frozenset({"number", "currency"})
 

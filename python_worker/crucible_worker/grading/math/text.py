@@ -90,7 +90,7 @@ def node_of_words(words: str) -> Node:
     parts = words.replace("-", " ").split()
     if (number := number_of_words(parts)) is not None:
         return number
-    if parts[0] in _BELOW_ZERO and len(parts) > 1:
+    if len(parts) > 1 and parts[0] in _BELOW_ZERO and parts[1] not in _BELOW_ZERO:
         match node_of_words(" ".join(parts[1:])):
             case Number(value):
                 return Number(-value)
@@ -291,12 +291,12 @@ _BEFORE = spelled(
     " than from of times divided multiplied multiple multiples half double triple twice thrice root square cube log"
     " logarithm lim limit goes tends approaches reciprocal inverse negative minus plus opposite and if when where until"
     " while exceeds exceeding but before after next previous successor predecessor increase increased decrease"
-    " decreased followed addition otherwise else point"
+    " decreased followed addition otherwise else point mod modulo"
 )
 _AFTER = spelled(
     "least most than times squared cubed factorial doubled tripled halved dozen hundred thousand million billion"
     " trillion plus minus divided multiplied half halves quarters mod modulo choose if when otherwise"
-    " even odd too st nd rd th"
+    " even odd too st nd rd th binary octal hexadecimal zillion gazillion"
 ) | frozenset(word for word in NUMBER_WORDS if word.endswith(("ths", "thirds")))
 # A part of a number, or a number that is only described: the first 5, divisible by 5, ending in 5.
 _DESCRIBED = re.compile(

@@ -212,7 +212,7 @@ _CHARACTER_ROWS = (
     ("''", "\u2033"),
     ("/", "÷∕⁄"),
     (",", "，、\u060c"),
-    (".", "。"),
+    (".", "。\u0964\u0965\u06d4"),
     ("|", "∣"),
     ("...", "…⋯"),
     ("\\pi ", "π𝜋"),
@@ -497,6 +497,7 @@ NO_COUNTED_WORDS = NO_UNIT_WORDS | spelled(
     "infinite infinity infinitely many none not no non never nothing nowhere nonexistent dne undefined indeterminate"
     " impossible unknown cannot can't doesn't isn't aren't don't exist exists except excluding without always sometimes"
     " divergent diverges unbounded doubled tripled quadrupled halved par"
+    " binary octal hexadecimal mille thou zillion zillions gazillion"
 )
 """Words that do not occur in counted nouns: `0.5 infinitely many` are two answers, not an amount."""
 
