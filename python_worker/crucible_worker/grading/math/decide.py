@@ -304,6 +304,9 @@ _NO_LABEL = re.compile(
     re.IGNORECASE,
 )
 # A chemical formula has a capital; other capitals than those of ASCII differ as well.
+# The letters of several choices, and the same without anything between them.
+_CHOICES = re.compile(r"[A-J](?:, ?[A-J]){1,9}")
+_CHOICES_JOINED = re.compile(r"[A-J]{2,10}")
 _MAY_BE_FORMULA = re.compile(r"[A-Z\x80-\U0010ffff]")
 # Every choice has this: a letter without another one next to it.
 _LONE_LETTER = re.compile(r"[A-Ja-j](?<![A-Za-z].)(?![A-Za-z])", re.DOTALL)
@@ -363,6 +366,10 @@ def decide(target: str, answer: str, policy: MathPolicy, *, whole: bool = False)
         formula = _compare_kinds(_Texts.of(target, answer, whole=whole), policy)
         if formula is not None:
             return _decision(formula)
+    if _CHOICES.fullmatch(target) and _CHOICES_JOINED.fullmatch(answer):
+        letters = target.replace(",", "").replace(" ", "")
+        same = letters == answer if policy.ordered_lists else sorted(letters) == sorted(answer)
+        return _decision(equal("text") if same else different("text", "other letters"))
     literal = _as_text(target, answer, policy)
     if literal is not None:
         return literal
