@@ -56,7 +56,7 @@ RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
 
 FROM light-libraries AS full-libraries
 ARG PIP_EXTRA_INDEX_URL
-ARG FULL_EXTRAS="datasets local lora openai postgres ray text tinker web"
+ARG FULL_EXTRAS="datasets frames local lora openai postgres ray text tinker web"
 RUN --mount=type=secret,id=pip,target=/etc/pip.conf \
     --mount=type=cache,target=/root/.cache/pip \
     python requirements.py ${FULL_EXTRAS} > requirements.txt \

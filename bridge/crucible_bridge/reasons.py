@@ -624,8 +624,7 @@ class Reason(enum.StrEnum):
         (),
         False,
         _END,
-        "The two evaluations were measured by different versions of the rules, or of a grader; measure one again, or "
-        "set across_rules.",
+        "The evaluations were measured by other versions of rules or of a grader; set across_rules to compare them.",
     )
     EQUAL_KEYS = (
         "EQUAL_KEYS",

@@ -643,7 +643,7 @@ async def test_what_was_scored_stands_when_a_task_is_stopped() -> None:
         if text == "c":  # the others are scored
             stop.set()
             await asyncio.get_running_loop().create_future()
-        return {"choices": [{"text": "A" if text == "a" else "wrong", "cut": False, "tokens": 1}]}
+        return {"choices": [{"text": "A" if text == "a" else "wrong", "cut": False, "ended": "stop", "tokens": 1}]}
 
     order = {
         "task": f"{TASKS / 'tasks.py'}@endless",
@@ -658,7 +658,8 @@ async def test_what_was_scored_stands_when_a_task_is_stopped() -> None:
         "names": {},
         "role_defaults": {},
     }
-    found = await run_in_process(order, answer, network=False, stop=stop)
+    async with asyncio.timeout(BOUND_SECONDS):
+        found = await run_in_process(order, answer, network=False, stop=stop)
 
     assert found["stopped"]
     assert [record["id"] for record in found["records"]] == [1, 2]

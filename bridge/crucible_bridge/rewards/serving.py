@@ -111,7 +111,7 @@ async def _answer(writer: asyncio.StreamWriter, grade: GradeItems, number: int, 
     except BridgeError as error:
         answer = {"error": _fields(error)}
     except Exception as error:
-        answer = {"error": _fields(InternalError(f"{type(error).__name__}: {error}", reason=Reason.GRADER_FAILED))}
+        answer = {"error": _fields(InternalError(f"{type(error).__name__}: {error}", reason=Reason.INTERNAL))}
     data = json.dumps(answer).encode("ascii")
     writer.write(HEADER.pack(len(data), number) + data)
     with contextlib.suppress(ConnectionError):

@@ -218,8 +218,8 @@ class Classification(
     def _found(self, outcome: Outcome) -> dict[str, float]:
         """The index of the predicted label, and its probability if that is known."""
         if isinstance(self.asking, Accuracy):
-            letter = outcome.extracted
-            return {_PREDICTED: float(string.ascii_uppercase.index(letter) if letter else _NONE)}
+            letter = outcome.extracted  # of several labels none is predicted
+            return {_PREDICTED: float(string.ascii_uppercase.index(letter) if len(letter) == 1 else _NONE)}
         choices = [
             ChoiceLikelihood(
                 logprob=outcome.measurements.get(f"logprob[{index}]", -math.inf),

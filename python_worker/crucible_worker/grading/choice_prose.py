@@ -137,6 +137,7 @@ _ASKS = re.compile(
     r"\s{0,3}(?:(?:so|but|hmm|well),?\s)?(?:is|are|was|could|would|can|might|should|does|do|what|which|why|how)\b",
     re.IGNORECASE,
 )
+_ASKED_IN_CHINESE = re.compile(r"[^\u3002\uff01\uff1f?!\n]{0,20}[\u5417\u55ce]\s?[\uff1f?]")
 _IS_ASKED = re.compile(r"[^.!?\n]{0,80}\?")
 _CLAUSE_ENDS = re.compile(
     r"[.!?;\n\u3002\uff0c\uff1b]|,\s(?=(?:and|which|I|we)\b)|\b(?:then|so|but|thus|hence|therefore)\b,?|因此",
@@ -206,7 +207,7 @@ def is_ruled_out(text: str, start: int, end: int, *, by_what_follows: bool = Tru
     if rejected(before[-REACH:], behind[:REACH] if by_what_follows else ""):
         return True
     sentence = before[max((cut.end() for cut in _SENTENCE_ENDS.finditer(before)), default=0) :]
-    if _ASKS.match(sentence) and _IS_ASKED.match(behind):
+    if (_ASKS.match(sentence) and _IS_ASKED.match(behind)) or _ASKED_IN_CHINESE.match(behind):
         return True
     if by_what_follows and (_RULED_OUT_AFTER.match(behind) or _GIVEN_UP.match(behind)):
         return True

@@ -88,17 +88,23 @@ async def test_an_answer_names_its_label(answer, index, verdict):
     assert "confidence" not in outcome.measurements
 
 
-@pytest.mark.parametrize(
-    ("fields", "answer"), [({"target": "horse"}, "cat"), ({"target": "cat"}, "The answer is cat or dog.")]
-)
-async def test_what_cannot_be_told_is_undecided(fields, answer):
-    """A target that is no label, and an answer that names several, leave the sample unscored."""
+async def test_what_cannot_be_told_is_undecided():
+    """A target that is no label leaves the sample unscored."""
     outcome = await made(GREEDY, by="generation").run(
-        sample(**fields), context(Double(sampling=Sampling(answers=[answer])))
+        sample(target="horse"), context(Double(sampling=Sampling(answers=["cat"])))
     )
 
     assert outcome.verdict is Verdict.UNDECIDED
     assert outcome.problem is not None
+
+
+async def test_an_answer_of_several_labels_is_wrong():
+    """It predicts none of them."""
+    outcome = await made(GREEDY, by="generation").run(
+        sample(target="cat"), context(Double(sampling=Sampling(answers=["The answer is cat or dog."])))
+    )
+
+    assert (outcome.verdict, outcome.measurements["predicted"]) == (Verdict.INCORRECT, -1.0)
 
 
 def test_precision_and_recall_are_by_label_and_macro():

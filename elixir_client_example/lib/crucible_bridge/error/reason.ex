@@ -441,7 +441,7 @@ defmodule CrucibleBridge.Error.Reason do
   no The evaluation was interrupted for longer than interrupted_retention.
   no A rollout of the environment failed.
   no A release with other rules of measurement began the evaluation; start another one, under another id.
-  no The two evaluations were measured by different versions of the rules, or of a grader; measure one again, or set across_rules.
+  no The evaluations were measured by other versions of rules or of a grader; set across_rules to compare them.
   no The evaluator read fewer results than were recorded: its aggregate stops early.
   yes The sample took longer than sample_timeout.
   no The sandbox ended before the program did, twice.

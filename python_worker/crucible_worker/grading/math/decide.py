@@ -366,10 +366,8 @@ def decide(target: str, answer: str, policy: MathPolicy, *, whole: bool = False)
         formula = _compare_kinds(_Texts.of(target, answer, whole=whole), policy)
         if formula is not None:
             return _decision(formula)
-    if _CHOICES.fullmatch(target) and _CHOICES_JOINED.fullmatch(answer):
-        letters = target.replace(",", "").replace(" ", "")
-        same = letters == answer if policy.ordered_lists else sorted(letters) == sorted(answer)
-        return _decision(equal("text") if same else different("text", "other letters"))
+    if (choices := _compare_joined(target, answer, policy)) is not None:
+        return _decision(choices)
     literal = _as_text(target, answer, policy)
     if literal is not None:
         return literal
@@ -458,6 +456,15 @@ def _with_dots(expected: ParsedText, said: ParsedText, policy: MathPolicy) -> Ma
         return different("structure", LEFT_OUT)
     outcome = _compare_readings(expected, ParsedText((value,)), policy)
     return outcome if outcome.kind == "equal" else different("structure", LEFT_OUT)
+
+
+def _compare_joined(target: str, answer: str, policy: MathPolicy) -> MathOutcome | None:
+    """Compare the letters of several choices, "A, C", with an answer "CA"; None for other texts."""
+    if not (_CHOICES.fullmatch(target) and _CHOICES_JOINED.fullmatch(answer)):
+        return None
+    letters = target.replace(",", "").replace(" ", "")
+    same = letters == answer if policy.ordered_lists else sorted(letters) == sorted(answer)
+    return equal("text") if same else different("text", "other letters")
 
 
 def _decision(outcome: MathOutcome) -> Decision:

@@ -449,6 +449,10 @@ def readings_of(answer: str, target: ParsedText) -> Iterator[ParsedText]:
         return
     inner, said = marked(text), whole
     if inner is not None:
+        # An exclamation mark of prose is a factorial if the target has one.
+        ending = text.rstrip().removesuffix("!")
+        if ending.endswith(inner) and ending != text.rstrip():
+            text, inner = (ending, inner) if not _has_factorial(target) else (text, f"{inner}!")
         if not may_drop(text, inner) or not (ends_with(text, inner) or marked(text, numbers=False)):
             return
         said = read(inner)
@@ -459,6 +463,11 @@ def readings_of(answer: str, target: ParsedText) -> Iterator[ParsedText]:
         amount = last_amount(text)
         if amount is not None and may_drop(text, amount.split()[0]):
             yield read(amount)
+
+
+def _has_factorial(reading: ParsedText) -> bool:
+    nodes = (part for node in reading.nodes for part in nodes_of(node))
+    return any(isinstance(part, FunctionCall) and part.function == "factorial" for part in nodes)
 
 
 def _has_claims(*readings: ParsedText) -> bool:
