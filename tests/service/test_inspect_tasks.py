@@ -652,7 +652,7 @@ async def test_what_was_scored_stands_when_a_task_is_stopped() -> None:
         "limit": None,
         "epochs": None,
         "max_connections": 8,
-        "defaults": {},
+        "defaults": {"max_tokens": 8, "temperature": 0.0},
         "config": {},
         "roles": {},
         "names": {},
