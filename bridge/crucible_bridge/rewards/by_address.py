@@ -1,7 +1,7 @@
 """The process that sends what a trainer wants graded to workers, so that gRPC is not loaded where the trainer forks.
 
 Calls take turns over the workers of a pool, and are made again while one restarts or is full. The options of a grader
-are those that it has in evaluations; what a call to a worker cannot say is refused.
+are those that it has in evaluations.
 """
 
 from __future__ import annotations
@@ -19,27 +19,17 @@ from crucible_bridge.errors import BridgeError, InvalidField, clipped
 from crucible_bridge.rewards.serving import Graded, GradeItems, Item, serve
 from crucible_bridge.types import (
     Assertions,
-    BoxedForm,
     CallTest,
-    ChoiceScorer,
     CodeItem,
     CodeLimits,
     CodeTest,
-    ExactComparison,
-    FormatScorer,
     Grade,
     GradeItem,
     InputOutputTests,
-    JsonSchemaForm,
-    MarksForm,
     MathPolicy,
-    NumericScorer,
     OutputComparison,
-    RegexScorer,
     ScoreOptions,
-    Scorer,
     StdioTest,
-    TextScorer,
     Verdict,
 )
 
@@ -47,8 +37,7 @@ __all__ = ["RemoteGraders", "tests_of"]
 
 T = TypeVar("T")
 
-_TEXTS = ("exact_match", "contains")
-_PARTLY = ("f1", "bleu", "rouge")
+_CHOICES = "multiple_choice"
 _COMPARISON = ("by_token", "absolute_tolerance", "relative_tolerance")
 _NO_TARGET = Grade(verdict=Verdict.UNDECIDED, reason="there is no target")
 _LIMITS = ("timeout_ms", "memory_mb", "output_bytes")
@@ -104,19 +93,27 @@ class RemoteGraders:
             grades.update(zip(programs, result.grades))
         return [_whole(grades[index], partial) for index in range(len(items))]
 
-    async def _score(self, name: str, left: dict[str, Any], items: Sequence[Item]) -> Sequence[Grade]:
-        threshold = left.pop("threshold", None) if name in _PARTLY else None
-        by_choices: dict[tuple[str, ...], list[int]] = {} if items else {(): []}
+    async def _score(self, name: str, options: dict[str, Any], items: Sequence[Item]) -> Sequence[Grade]:
+        by_choices: dict[tuple[str, ...], list[int]] = {}
         for index, (_, _, choices) in enumerate(items):
             by_choices.setdefault(tuple(choices), []).append(index)
+        if any(by_choices) and name != _CHOICES:
+            raise InvalidField("choices", f"are not read by {clipped(name)}: the grader {_CHOICES} reads them")
+        if not items:
+            await self._scored(name, options, (("", (" ",), ()),))
         grades: dict[int, Grade] = {}
         for choices, places in by_choices.items():
-            options = ScoreOptions(scorer=_scorer(name, dict(left), choices), threshold=threshold)
-            answers = _items([items[index] for index in places])
-            if answers:
-                score = functools.partial(self._grading.score, answers, options)
-                grades.update(zip(places, await self._patiently(score)))
+            further = {"choices": choices} if choices else {}
+            grades.update(zip(places, await self._scored(name, options | further, [items[index] for index in places])))
         return [grades[index] for index in range(len(items))]
+
+    async def _scored(self, name: str, options: Mapping[str, Any], items: Sequence[Item]) -> Sequence[Grade]:
+        given = ScoreOptions(grader=name, grader_options=options)
+        try:
+            return await self._patiently(lambda: self._grading.score(_items(items), given))
+        except InvalidField as error:  # as whoever made the reward has it
+            field = error.field.replace("options.grader_options", "options", 1).removeprefix("options.")
+            raise InvalidField(field, error.message, reason=error.reason) from error
 
     async def _patiently(self, call: Callable[[], Awaitable[T]]) -> T:
         return await _patiently(call, self._patience)
@@ -149,45 +146,6 @@ def _check_all_read(name: str, left: Mapping[str, Any]) -> None:
             f"options[{json.dumps(min(left))}]",
             f"is no option of {clipped(name)} that a call to a worker has; grade without address, or leave it out",
         )
-
-
-def _scorer(name: str, left: dict[str, Any], choices: tuple[str, ...]) -> Scorer:
-    """The scorer of a call that gives what the grader of this name gives."""
-    scorer: Scorer
-    if name in _TEXTS:
-        scorer = TextScorer(
-            kind=name,
-            case_sensitive=not left.pop("fold_case", False),
-            normalize_whitespace=left.pop("collapse_whitespace", False),
-            strip_punctuation=left.pop("strip_punctuation", False),
-            compare=ExactComparison(left.pop("compare", "text")),
-            ordered_lists=left.pop("ordered_lists", False),
-        )
-    elif name in _PARTLY:
-        scorer = TextScorer(kind=name, case_sensitive=left.pop("case_sensitive", False))
-    elif name == "numeric":
-        scorer = _made(NumericScorer, left, "absolute_tolerance", "relative_tolerance")
-    elif name == "regex":
-        scorer = _made(RegexScorer, left, "full")
-    elif name == "multiple_choice":
-        scorer = ChoiceScorer(choices=choices)
-    elif name == "format":
-        scorer = _format(left)
-    else:
-        raise InvalidField("grader", f"is {clipped(name)}, which no call to a worker has; grade without address")
-    _check_all_read(name, left)
-    return scorer
-
-
-def _format(left: dict[str, Any]) -> FormatScorer:
-    form, marks, schema = left.pop("form", "boxed"), left.pop("marks", None), left.pop("json_schema", None)
-    if form == "marks" and marks is not None:
-        return FormatScorer(form=MarksForm(marks=tuple(marks)))
-    if form == "json_schema" and schema is not None:
-        return FormatScorer(form=JsonSchemaForm(schema=json.dumps(schema)))
-    if form != "boxed":
-        raise InvalidField(f'options["{form}"]', f"is missing, and the form {form} needs it")
-    return FormatScorer(form=BoxedForm())
 
 
 def _whole(grade: Grade, partial: bool) -> Grade:
@@ -237,19 +195,33 @@ def _test_of(record: Any, comparison: OutputComparison) -> CodeTest:
     if not isinstance(record, Mapping):
         raise ValueError("a test is blank, or neither text nor an object")
     given = {name: record[name] for name in _COMPARISON if name in record}
-    compared = OutputComparison(**given) if given else comparison
+    own = OutputComparison(**given)
+
+    def compared(*, calls: bool) -> OutputComparison:
+        if own != OutputComparison():
+            return own
+        return dataclasses.replace(comparison, by_token=False) if calls else comparison
+
     match {key: value for key, value in record.items() if key not in _COMPARISON}:
         case {"stdout": str(stdout), **rest} if rest.keys() <= {"stdin"}:
-            return StdioTest(stdin=rest.get("stdin", ""), stdout=stdout, comparison=compared)
+            return StdioTest(stdin=rest.get("stdin", ""), stdout=stdout, comparison=compared(calls=False))
         case {"inputs": _, "outputs": _, **rest} as tests if rest.keys() <= {"fn_name"}:
-            return InputOutputTests(json=json.dumps(tests), comparison=compared)
+            calls = rest.get("fn_name") is not None
+            return InputOutputTests(json=json.dumps(tests), comparison=compared(calls=calls))
         case {"input_output": tests, **rest} if not rest:
-            return InputOutputTests(json=tests if isinstance(tests, str) else json.dumps(tests), comparison=compared)
+            held = _object(tests) if isinstance(tests, str) else tests
+            calls = isinstance(held, Mapping) and held.get("fn_name") is not None
+            written = tests if isinstance(tests, str) else json.dumps(tests)
+            return InputOutputTests(json=written, comparison=compared(calls=calls))
         case {"assertions": str(source), **rest} if not rest and not given:
             return _test_of(source, comparison)
-        case {"function": str(function), "expected": expected, **rest} if rest.keys() <= {"arguments"} and not given:
-            written = json.dumps(rest.get("arguments", []))
-            return CallTest(function=function, arguments_json=written, expected_json=json.dumps(expected))
+        case {"function": str(function), "expected": expected, **rest} if rest.keys() <= {"arguments"}:
+            return CallTest(
+                function=function,
+                arguments_json=json.dumps(rest.get("arguments", [])),
+                expected_json=json.dumps(expected),
+                comparison=compared(calls=True),
+            )
         case _:
             raise ValueError(f"a test has the keys {', '.join(sorted(map(str, record)))[:100] or 'of none'}")
 
