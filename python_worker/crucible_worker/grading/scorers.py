@@ -72,7 +72,7 @@ class ItemScorer:
             FailedPrecondition: the grader needs a library that is not installed (reason EXTRA_NOT_INSTALLED), or a
                 part that the worker lacks.
         """
-        self._threshold, self._is_scorer = options.threshold, options.scorer is not None
+        self._threshold = options.threshold
         self._name, grader = _named(options, parts) if options.scorer is None else _of_scorer(options)
         self._grader = grader.for_call() if isinstance(grader, DirectGrader) else grader
 
@@ -109,7 +109,7 @@ class ItemScorer:
             score=grade.score,
             extracted=excerpt(grade.extracted),
             extraction=grade.extraction or extraction,
-            method=self._name if self._is_scorer else grade.method or self._name,
+            method=self._name,
             reason=grade.reason,
             duration_ns=time.perf_counter_ns() - began,
             problem=grade.problem,
