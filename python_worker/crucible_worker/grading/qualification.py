@@ -343,7 +343,7 @@ _AFTER = re.compile(
     r"(?:wrong|incorrect|false|out\b|ruled\s+out|eliminated|excluded|impossible|rejected|discarded|inadmissible"
     r"|(?:highly\s+)?(?:unlikely|improbable|implausible|doubtful)|a\s+(?:(?:common|typical)\s+)?mistake"
     r"|(?:an?\s+)?(?:extraneous|spurious|invalid)))|isn\s?['\u2019]\s?t\b"
-    r"|(?:does\s+not|doesn\s?['\u2019]\s?t|do\s+not|don\s?['\u2019]\s?t|did\s+not|fails?\s+to)\s+(?:also\s+)?(?:satisfy|work\b|solve|fit\b)"
+    r"|(?:does\s+not|doesn\s?['\u2019]\s?t|do\s+not|don\s?['\u2019]\s?t|did\s+not|fails?\s+to)\s+(?:also\s+)?(?:satisfy|work\b|solve|fit\b)|(?:violates|contradicts)\b"
     r"|fails?\s+(?:the|this|that|our|its)\s+(?:check|test|equation|condition|constraint)"
     r"|(?:では|じゃ)(?:ない|ありま|なく)|(?:だ|で)?とは(?:思わ|思いま|考え|言え|限ら)|[가이] ?아[니닙]"
     r"|(?:이?라고|[은는]) ?(?:생각하지|보지|말할 수 없)|不正确|不对|是错)",

@@ -64,6 +64,9 @@ _DENIES = (
     r"|assume|prove|know|confirm|verify|establish)(?:\s(?:at\sall|necessarily|for\s(?:sure|certain)|to\sme|like)){0,2}"
     r"|(?:nobody|no\sone|nothing)\s(?:(?:would|will|has|have|could)\s)?(?:ever\s)?(?:thinks?|thought|believe[sd]?|sa(?:ys?|id)"
     r"|claim(?:s|ed)?|agree[sd]?|suggest(?:s|ed)?|indicate[sd]?|implie[sd]|prove[sd]?|show(?:s|ed)?)|never\s(?:said|claimed|thought)"
+    r"|not\s(?:saying|claiming|suggesting|asserting)|(?:I|we|they)\s(?:wish|wished|hoped|feared)"
+    r"|\A\W{0,6}(?:do\snot|don['\u2019]t|never)\s(?:say|claim|write|answer|conclude)"
+    r"|only\s(?:an?\s)?\w{1,12}\swould\s(?:say|think|claim|answer|believe)"
 )
 _UNTRUE = (
     r"(?:not|[a-z]{2,5}n['\u2019]t)(?:\s(?:necessarily|really|quite|yet|at\sall|entirely)){0,2}\s(?:true|correct"
@@ -73,15 +76,15 @@ _UNTRUE = (
     r"|(?:cannot|can\snot|can['\u2019]t|could\snot|couldn['\u2019]t)\sbe\s(?:(?:true|right|correct|the\scase)\s)?that"
     r"|(?:no|any|little|without)\s(?:\w{1,12}\s)?(?:evidence|proof|indication|guarantee)\sthat"
     r"|(?:it\sis|it['\u2019]s)\snot\sthat|no\sway(?:\sthat|\sis)?|far\sfrom\s(?:true|certain|clear|likely|sure)\sthat"
-    r"|(?:little|no|small|slim)\schance\sthat|by\smistake(?:\s(?:I|we))?\s(?:wrote|said|thought|assumed"
+    r"|(?:little|no|small|slim)\schance(?:\sthat)?|(?:disprove[sd]?|refute[sd]?|rule[sd]?\sout|rumou?red|alleged)\sthat|by\smistake(?:\s(?:I|we))?\s(?:wrote|said|thought|assumed"
     r"|concluded)(?:\sthat)?"
-    r"|(?:reject|rejects|deny|denies|dispute|disputes|refute|refutes|disprove|disproves|doubt)\s(?:the|this|that|his"
+    r"|(?:reject|rejects|deny|denies|dispute|disputes|refute|refutes|disprove|disproves|doubt|contradicts?)\s(?:the|this|that|his"
     r"|her|their"
     r"|your|any)\s\w{1,12}\sthat"
     r"|(?:is|was|be|seems|sounds|it['\u2019]s|that['\u2019]s)\s(?:(?:simply|just|also|very|a\scommon"
     r"|[a-z]{2,13}ly)\s)?(?:false|untrue|wrong"
     r"|incorrect|impossible|unlikely|improbable|doubtful|unclear|uncertain|questionable|tempting|premature|naive"
-    r"|(?:a\s)?(?:mistake|myth|misconception|fallacy))"
+    r"|(?:an?\s)?(?:mistake|trap|trick|error|myth|misconception|fallacy))"
     r"\s(?:that|if|whether|to\s(?:say|think|claim|conclude|assume|believe|answer|guess)(?:\sthat)?)"
 )
 _DOUBTS = (
@@ -107,7 +110,7 @@ _OTHERS_THINK = (
     r"|(?:often\s)?(?:incorrectly|wrongly|mistakenly|naively|erroneously)\s[a-z]{2,12})"
     r"|(?:some|many|most)\s(?:(?:people|students|readers)\s)?(?:(?:might|may|could|would)\s)?(?:answer|say|think"
     r"|claim|believe|argue|assume)"
-    r"|you\s(?:think|say|said|claim|claimed)|(?:tempted|inclined|used)\sto\s(?:say|think|answer|conclude|guess|believe)"
+    r"|you\s(?:think|say|said|claim|claimed)|(?:critics|friends?|classmates?)\s(?:thinks?|says?|argues?|claims?)|(?:tempted|inclined|used)\sto\s(?:say|think|answer|conclude|guess|believe)"
     r"|(?:I|we)\s(?:(?:at\sfirst|first|initially|originally|previously)\s)?(?:thought|believed|expected)"
 )
 # "Suppose the answer is", but not "suppose x is": a value that is supposed may turn out to be right.
@@ -137,11 +140,18 @@ _AFTER_WRONG = (
     r"(?:\s(?:to\s(?:say|answer|write|get|give|think|conclude|put|pick|choose)|saying|thinking|believing|assuming|concluding)"
     rf"(?:\sthat)?{_CLAUSE}?|\sthat{_CLAUSE})?"
 )
-# "None of these is right: 12, 13", "All of these are wrong: 12".
 # "I retract the answer 12", and "Hypothetically, the answer is 12".
 _RETRACTS = r"(?:retract|withdraw|disavow|take\sback)(?:\s[\w'\u2019]{1,12}){1,4}?(?:\s(?:of|that))?"
+_IN_NO_WAY = (
+    r"(?:under\sno\scircumstances|in\sno\sway|by\sno\smeans)\s(?:is|are|was|can|could|will|would)"
+    rf"(?:{_SUBJECT})(?:\sbe)?"
+)
+_IN_THE_PAST = (
+    r"(?:used|ought)\sto\s(?:be|have\sbeen)|examples?\sof\san?\s(?:wrong|incorrect|bad|false)\s(?:answer|solution)\s?:?"
+)
 _HYPOTHETICAL = r"hypothetically(?:\sspeaking)?,?"
 _HAD_IT_BEEN = rf"had\s(?:the|my|our|this|that|an?)\s(?:\w{{1,12}}\s)?(?:answer|result|solution)\sbeen{_ADVERBS}"
+# "None of these is right: 12, 13", "All of these are wrong: 12".
 _DENIED_LIST = (
     r"(?:\b(?:none|neither|no\sone)\sof\s[^:.\n]{2,40}\s(?:is|are|was|were)\s(?:\w{1,12}\s)?(?:right|correct|true"
     r"|valid|possible"
@@ -184,7 +194,7 @@ _EASTERN = (
 _MENTION = re.compile(
     rf"\b(?:(?:{_DENIES}){_THAT}?{_CLAUSE}?|(?:{_UNTRUE}){_CLAUSE}?|(?:{_DOUBTS}){_CLAUSE}?|(?:{_ASKS}){_CLAUSE}?"
     rf"|(?:{_OTHERS_THINK}){_THAT}?{_CLAUSE}?|{_SUPPOSES}{_IS}{_ADVERBS}|(?:{_WRONG}){_AFTER_WRONG}|{_DENIED_LIST}"
-    rf"|{_NOT_TO_BE}|{_RETRACTS}{_CLAUSE}?|{_HYPOTHETICAL}{_CLAUSE}|{_HAD_IT_BEEN}|{_ABROAD}){_GAP}",
+    rf"|{_NOT_TO_BE}|{_RETRACTS}{_CLAUSE}?|{_HYPOTHETICAL}{_CLAUSE}|{_HAD_IT_BEEN}|{_IN_NO_WAY}|{_IN_THE_PAST}|{_ABROAD}){_GAP}",
     re.IGNORECASE,
 )
 _MENTION_IN_EAST = re.compile(rf"(?:{_EASTERN}){_GAP}")
@@ -201,6 +211,8 @@ _SIGNS = spelled(
     " предположим неправильный thinks says believes agrees agree expect suspect guessed creo pienso parece creemos"
     " way doubts refuse used excluded eliminated rejected discarded ruled doutons far chance"
     " nothing thought evidence proof indication guarantee many most initial original retract withdraw disavow"
+    " circumstances means saying claiming suggesting asserting wish wished hoped feared only disproved refuted rules"
+    " rule rumored rumoured alleged ought example examples contradict contradicts trick"
     " hypothetically had incorrect) incorrect] wrong) wrong]"
     " reject rejects denies disputes refute refutes disprove disproves bad fake distractor distractors"
 )
@@ -237,7 +249,7 @@ _AFFIRMED = re.compile(
     r"[\s*_\"')]{0,6}(?:yes|yeah|yep|correct|right|indeed|exactly|that['\u2019]s\sright)\b", re.IGNORECASE
 )
 _REFUSED = re.compile(
-    r"[\s*_\"')]{0,6}(?:no|nope|wrong|incorrect|not|that['\u2019]s\s(?:wrong|not))\b(?!\s(?:doubt|problem|question))",
+    r"[\s*_\"')]{0,6}(?:no|nope|wrong|incorrect|not|hardly|I\s(?:do\snot|don['\u2019]t)\s(?:think|believe)\s(?:so|it|that)|that['\u2019]s\s(?:wrong|not))\b(?!\s(?:doubt|problem|question))",
     re.IGNORECASE,
 )
 
