@@ -79,7 +79,7 @@ def test_words_that_change_a_number_belong_to_it(text: str, expected: str) -> No
         ("There is not enough information to say it is 37.", False),
         ("I'm unable to solve it; it may be 37.", False),
         ("I refuse to answer. There are 37 pears.", False),
-        ("It is unclear whether she has 37.", False),
+        ("It is unclear whether it is 37.", False),
         ("I can't tell them apart. There are 37.", True),
         ("I was unable to draw it, but there are 37.", True),
         ("She has 37.</s>\nShe has 4.", True),
