@@ -89,6 +89,7 @@ from crucible_worker.grading.qualification import (
 )
 from crucible_worker.grading.scope import declines, is_asked
 from crucible_worker.grading.statement import ending, stated
+from crucible_worker.grading.turns import first_turn
 from crucible_worker.util.reasoning import reasoning_spans
 
 __all__ = ["MAX_STEPS_PER_CHARACTER", "MAX_TAIL_CHARS", "Extraction", "extract", "has_box", "spoken"]
@@ -98,16 +99,7 @@ _SPECIAL = re.compile(
     r"|<end_of_turn>|\s)+\Z"
 )
 _MAX_SPECIAL = 200
-# The turn of another speaker, or the end of the text, after which some models write on.
-_TURN = re.compile(
-    r"<\|(?:im_start|start_header_id|start)\|>\s?(?:user|system|human)\b|<\|(?:user|human|system|endoftext"
-    r"|end_of_text)\|>"
-    r"|<start_of_turn>\s?user\b|\[INST\]|<\uff5c(?:User|end\u2581of\u2581sentence)\uff5c>"
-    r"|<\|(?:im_end|eot_id)\|>(?!\s{0,4}(?:<\|(?:im_start|start_header_id)\|>\s?assistant|\Z))|</s>\s{0,4}(?:<s>"
-    r"|\[INST\])"
-)
 _MAX_LABEL = 40
-_OF_TURNS = ("<|", "<start_of", "</s>", "<\uff5c")
 # A question that a model asks itself after its answer.
 _QUESTION = re.compile(
     r"\n[\s*_#]{0,8}+(?:Question|Q|Problem|User|Human|Instruction|Exercise|Task|Next question|New question|Frage"
@@ -345,10 +337,7 @@ def _without_questions(text: str) -> str:
 
 def spoken(text: str) -> str:
     """A response without its reasoning, up to the turn of another speaker."""
-    may_turn = ("<" in text and any(map(text.__contains__, _OF_TURNS))) or "[INST]" in text
-    turn = _TURN.search(text) if may_turn else None
-    if turn and text[: turn.start()].strip():
-        text = text[: turn.start()]
+    text = first_turn(text)
     spans = reasoning_spans(text)
     if not spans:
         return text

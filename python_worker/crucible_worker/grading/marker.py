@@ -30,7 +30,7 @@ from crucible_worker.grading.phrase import (
     words,
 )
 from crucible_worker.grading.qualification import MAX_JOINED, together, written
-from crucible_worker.grading.scope import MAX_MENTIONS, is_asked, mention
+from crucible_worker.grading.scope import MAX_MENTIONS, is_asked, is_hedged, mention
 
 __all__ = ["MAX_BEFORE", "final_line", "has_marker", "last_marked", "numeral_at_end", "without_exclamation"]
 
@@ -207,9 +207,10 @@ def without_exclamation(answer: str, said: str, text: str) -> str:
         said: the part of the text that it was found in; in a formula, a delimiter follows it.
         text: the whole text.
     """
-    if not _EXCLAIMED.fullmatch(answer) or not _IN_PROSE.match(said, said.rfind(answer) + len(answer)):
+    exclaimed = _EXCLAIMED.fullmatch(answer)
+    if exclaimed is None or not _IN_PROSE.match(said, said.rfind(answer) + len(answer)):
         return answer
-    return answer if text.count("!") > 1 or _FACTORIALS.search(text) else answer[:-1]
+    return answer if text.count("!") > 1 or _FACTORIALS.search(text) else exclaimed["number"]
 
 
 def final_line(text: str) -> str:
@@ -271,6 +272,8 @@ def _answer(text: str, begin: int, said: str) -> str:
         end = begin + text[begin : begin + MAX_WHOLE_CHARS].find(answer) + len(answer)
         if is_asked(text, begin, max(begin, end)):
             return ""
+    if is_hedged(text, begin):
+        return ""
     if answer.endswith("!"):
         answer = without_exclamation(answer, said, text)
     # "Answer: correct" is an answer, "the answer is correct" is not.
@@ -429,7 +432,7 @@ def _marked(text: str, start: int, end: int, last_line: int) -> int | None:
 
 # Where `str.splitlines` divides.
 _LINE_BREAK = re.compile("[\n\r\v\f\x1c-\x1e\x85\u2028\u2029]")
-_EXCLAIMED = re.compile(r"[-+\u2212]?[0-9][0-9.,]{0,20}!")
+_EXCLAIMED = re.compile(r"(?:[A-Za-z]{2,12} ){0,4}(?P<number>[-+\u2212]?[0-9][0-9.,]{0,20})!")
 _IN_PROSE = re.compile(r"[*_\s\"')]{0,8}\Z")
 _FACTORIALS = re.compile(r"factorial|permut|arrang|\border|\bways?\b", re.IGNORECASE)
 _DECORATION = " \t\r\f\v*_`"

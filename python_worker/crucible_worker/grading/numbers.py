@@ -28,6 +28,8 @@ from msgspec import Meta
 
 from crucible_worker.grading.base import TOO_LONG, DirectGrader, Grade, right, undecided, wrong
 from crucible_worker.grading.characters import DASHES, plain
+from crucible_worker.grading.scope import declines, mention
+from crucible_worker.grading.turns import first_turn
 
 __all__ = [
     "MAX_MAGNITUDE",
@@ -260,7 +262,8 @@ class Numeric(DirectGrader):
     `crucible_worker.grading.numbers` defines numbers. A number with a percent sign equals one without
     if it does so unchanged or divided by 100: 45% = 45 = 0.45. Tolerances are exact decimals, as they are
     written, and are added: |answer - target| <= absolute + relative * |target|. A target that does not have exactly one
-    number, after its marker if it has one, is UNDECIDED; a response without any is wrong.
+    number, after its marker if it has one, is UNDECIDED; a response without any is wrong,
+    and so is one that says that it has no answer, or only mentions the number.
     """
 
     extraction: ClassVar[str] = "number"
@@ -283,6 +286,7 @@ class Numeric(DirectGrader):
             if numbers[0].flaw or numbers[0].error or abs(numbers[0].value) >= _TARGET_BOUND:
                 return undecided(f"the target {_short(target)} is not a number that can be compared", method=_METHOD)
             wanted.append(numbers[0])
+        response = first_turn(response)
         found = _numbers_said(response, 1)
         if not found:
             return wrong("", _METHOD, "there is no number in the response")
@@ -297,6 +301,8 @@ class Numeric(DirectGrader):
             return wrong(answer.text, _METHOD, answer.flaw)
         verdicts = [self._equal(answer, target) for target in wanted]
         if True in verdicts:
+            if declines(response) or _is_only_mentioned(response):
+                return wrong(answer.text, _METHOD, "the response does not say that it is the answer")
             return right(answer.text, _METHOD)
         if None in verdicts:
             return undecided("the number has too many digits to compare", extracted=answer.text, method=_METHOD)
@@ -324,6 +330,12 @@ class Numeric(DirectGrader):
 
     def _allowed(self, target: Fraction) -> Fraction:
         return Fraction(repr(self.absolute_tolerance)) + Fraction(repr(self.relative_tolerance)) * abs(target)
+
+
+def _is_only_mentioned(text: str) -> bool:
+    """Whether the last number of a text is denied, doubted or supposed, and is nowhere else."""
+    last = last_numerals(text, 1)
+    return bool(last) and text.count(last[0].text) == 1 and mention(text, last[0].start) >= 0
 
 
 def _short(text: str) -> str:

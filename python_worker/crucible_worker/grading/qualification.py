@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from crucible_worker.grading.math.tokens import spelled
 from crucible_worker.grading.numbers import Numeral
-from crucible_worker.grading.scope import SCOPE_REACH, mention
+from crucible_worker.grading.scope import SCOPE_REACH, is_hedged, mention
 
 __all__ = [
     "MAX_BETWEEN",
@@ -343,6 +343,8 @@ _AFTER = re.compile(
     r"(?:wrong|incorrect|false|out\b|ruled\s+out|eliminated|excluded|impossible|rejected|discarded|inadmissible"
     r"|(?:highly\s+)?(?:unlikely|improbable|implausible|doubtful)|a\s+(?:(?:common|typical)\s+)?mistake"
     r"|(?:an?\s+)?(?:extraneous|spurious|invalid)))|isn\s?['\u2019]\s?t\b"
+    r"|(?:does\s+not|doesn\s?['\u2019]\s?t|do\s+not|don\s?['\u2019]\s?t|did\s+not|fails?\s+to)\s+(?:also\s+)?(?:satisfy|work\b|solve|fit\b)|(?:violates|contradicts)\b"
+    r"|fails?\s+(?:the|this|that|our|its)\s+(?:check|test|equation|condition|constraint)"
     r"|(?:では|じゃ)(?:ない|ありま|なく)|(?:だ|で)?とは(?:思わ|思いま|考え|言え|限ら)|[가이] ?아[니닙]"
     r"|(?:이?라고|[은는]) ?(?:생각하지|보지|말할 수 없)|不正确|不对|是错)",
     re.IGNORECASE,
@@ -366,6 +368,7 @@ _RETRACTION = re.compile(
     r"(?:\s{0,2}(?:```|~~~)\s{0,2})?[ \t*_`$\"'\u201d\u2019)\]}\\]{0,12}"
     rf"(?:{_WRONG}|,?\s{{0,2}}(?:which|(?:but|and)\s(?:that|this|it))\s?{_WRONG}"
     rf"|[\s.,;:!\u2014\u2013-]{{0,6}}{_EXCLAMATION}(?:{_POINTED}\s?{_WRONG}|(?:wrong|incorrect)\s?[.!]"
+    r"|(?:which|but)\sI\s(?:(?:now|hereby|must)\s)?(?:retract|withdraw|take\sback)"
     r"|I\s(?:made|see|notice|found)\s(?:a|an|my)\s(?:mistake|error))"
     r"|[\s\u3002\uff0c,.]{0,4}(?:[这這]?是?(?:错误?的|錯誤?的|错了|錯了|不对|不對|不正确|不正確)))"
     r"(?![\w-])(?!\s(?:if|unless|when|only|to|about|for|in|of)\b)(?![^.!?\n]{0,80}\?)",
@@ -379,6 +382,9 @@ _SAYS_WRONG = (
         "wrong",
         "Wrong",
         "ncorrect",
+        "retract",
+        "withdraw",
+        "take back",
         "mistake",
         "error",
         "rroneous",
@@ -435,7 +441,8 @@ def ruled_out_in_line(text: str, start: int, end: int) -> bool:
     before = text[max(0, start - SCOPE_REACH) : start].rpartition("\n")[2]
     if _NONE_BUT.search(before[-REACH:]):
         return False
-    return rejected(before, text[end : end + REACH].partition("\n")[0]) or retraction_at(text, end) is not None
+    behind = text[end : end + REACH].partition("\n")[0]
+    return rejected(before, behind) or retraction_at(text, end) is not None or is_hedged(text, end)
 
 
 def is_retracted(text: str) -> bool:

@@ -19,7 +19,7 @@ import re
 
 from crucible_worker.grading.math.tokens import spelled
 
-__all__ = ["MAX_MENTIONS", "SCOPE_REACH", "declines", "is_asked", "mention"]
+__all__ = ["MAX_MENTIONS", "SCOPE_REACH", "declines", "is_asked", "is_hedged", "mention"]
 
 SCOPE_REACH = 160
 """Characters before an answer in which its mention may begin."""
@@ -61,24 +61,30 @@ _DENIES = (
     rf"|to)\s){{0,2}}"
     r"(?:think|believe|agree|say|claim|conclude|mean|follow|accept|suppose|expect|imagine|seem|appear|imply|guarantee"
     r"|feel"
-    r"|assume|prove|know)(?:\s(?:at\sall|necessarily|for\s(?:sure|certain)|to\sme|like)){0,2}"
-    r"|(?:nobody|no\sone)\s(?:thinks|believes|says|agrees)|never\s(?:said|claimed|thought)"
+    r"|assume|prove|know|confirm|verify|establish)(?:\s(?:at\sall|necessarily|for\s(?:sure|certain)|to\sme|like)){0,2}"
+    r"|(?:nobody|no\sone|nothing)\s(?:(?:would|will|has|have|could)\s)?(?:ever\s)?(?:thinks?|thought|believe[sd]?|sa(?:ys?|id)"
+    r"|claim(?:s|ed)?|agree[sd]?|suggest(?:s|ed)?|indicate[sd]?|implie[sd]|prove[sd]?|show(?:s|ed)?)|never\s(?:said|claimed|thought)"
+    r"|not\s(?:saying|claiming|suggesting|asserting)|(?:I|we|they)\s(?:wish|wished|hoped|feared)"
+    r"|\A\W{0,6}(?:do\snot|don['\u2019]t|never)\s(?:say|claim|write|answer|conclude)"
+    r"|only\s(?:an?\s)?\w{1,12}\swould\s(?:say|think|claim|answer|believe)"
 )
 _UNTRUE = (
     r"(?:not|[a-z]{2,5}n['\u2019]t)(?:\s(?:necessarily|really|quite|yet|at\sall|entirely)){0,2}\s(?:true|correct"
     r"|right|the\scase|clear"
     r"|certain|likely|possible|plausible|proven|established|known|accurate)"
     r"\s(?:that|if|whether|to\s(?:say|claim|think|conclude|assume)(?:\sthat)?)"
+    r"|(?:cannot|can\snot|can['\u2019]t|could\snot|couldn['\u2019]t)\sbe\s(?:(?:true|right|correct|the\scase)\s)?that"
+    r"|(?:no|any|little|without)\s(?:\w{1,12}\s)?(?:evidence|proof|indication|guarantee)\sthat"
     r"|(?:it\sis|it['\u2019]s)\snot\sthat|no\sway(?:\sthat|\sis)?|far\sfrom\s(?:true|certain|clear|likely|sure)\sthat"
-    r"|(?:little|no|small|slim)\schance\sthat|by\smistake(?:\s(?:I|we))?\s(?:wrote|said|thought|assumed"
+    r"|(?:little|no|small|slim)\schance(?:\sthat)?|(?:disprove[sd]?|refute[sd]?|rule[sd]?\sout|rumou?red|alleged)\sthat|by\smistake(?:\s(?:I|we))?\s(?:wrote|said|thought|assumed"
     r"|concluded)(?:\sthat)?"
-    r"|(?:reject|rejects|deny|denies|dispute|disputes|refute|refutes|disprove|disproves|doubt)\s(?:the|this|that|his"
+    r"|(?:reject|rejects|deny|denies|dispute|disputes|refute|refutes|disprove|disproves|doubt|contradicts?)\s(?:the|this|that|his"
     r"|her|their"
     r"|your|any)\s\w{1,12}\sthat"
     r"|(?:is|was|be|seems|sounds|it['\u2019]s|that['\u2019]s)\s(?:(?:simply|just|also|very|a\scommon"
     r"|[a-z]{2,13}ly)\s)?(?:false|untrue|wrong"
     r"|incorrect|impossible|unlikely|improbable|doubtful|unclear|uncertain|questionable|tempting|premature|naive"
-    r"|(?:a\s)?(?:mistake|myth|misconception|fallacy))"
+    r"|(?:an?\s)?(?:mistake|trap|trick|error|myth|misconception|fallacy))"
     r"\s(?:that|if|whether|to\s(?:say|think|claim|conclude|assume|believe|answer|guess)(?:\sthat)?)"
 )
 _DOUBTS = (
@@ -104,7 +110,7 @@ _OTHERS_THINK = (
     r"|(?:often\s)?(?:incorrectly|wrongly|mistakenly|naively|erroneously)\s[a-z]{2,12})"
     r"|(?:some|many|most)\s(?:(?:people|students|readers)\s)?(?:(?:might|may|could|would)\s)?(?:answer|say|think"
     r"|claim|believe|argue|assume)"
-    r"|you\s(?:think|say|said|claim|claimed)|(?:tempted|inclined|used)\sto\s(?:say|think|answer|conclude|guess|believe)"
+    r"|you\s(?:think|say|said|claim|claimed)|(?:critics|friends?|classmates?)\s(?:thinks?|says?|argues?|claims?)|(?:tempted|inclined|used)\sto\s(?:say|think|answer|conclude|guess|believe)"
     r"|(?:I|we)\s(?:(?:at\sfirst|first|initially|originally|previously)\s)?(?:thought|believed|expected)"
 )
 # "Suppose the answer is", but not "suppose x is": a value that is supposed may turn out to be right.
@@ -125,14 +131,26 @@ _WRONG = (
     r"(?:wrong|incorrect|erroneous|mistaken|false|naive|na\u00efve|tempting|bogus|(?:least|less)\slikely|unlikely"
     r"|implausible|trap|bad|invalid"
     r"|rejected|discarded|excluded|impossible|fake)"
-    r"\s(?:(?:final|first|initial|obvious)\s)?(?:answer|one|guess)s?"
-    r"|(?:first|initial|original)\s(?:guess|thought)(?=\swas)"
-    r"|(?:common|typical|frequent|classic|usual|easy|popular)\s(?:mistake|error|trap|pitfall|misconception|fallacy)s?"
+    r"[)\]]?\s(?:(?:final|first|initial|obvious)\s)?(?:answer|one|guess)s?"
+    r"|(?:first|initial|original)\s(?:guess|thought)(?=\s(?:was|is))"
+    r"|(?:common|typical|frequent|classic|usual|easy|popular)\s(?:mistake|error|trap|pitfall|misconception|fallacy|myth)s?"
 )
 _AFTER_WRONG = (
     rf"(?:\s(?!{_APART})[\w'\u2019-]{{1,20}}){{0,8}}?(?:{_IS}{_ADVERBS}|\s(?:gives?|yields?|leads\sto))"
-    rf"(?:\sto\s(?:say|answer|write|get|give|think|conclude|put|pick|choose)(?:\sthat)?{_CLAUSE}?)?"
+    r"(?:\s(?:to\s(?:say|answer|write|get|give|think|conclude|put|pick|choose)|saying|thinking|believing|assuming|concluding)"
+    rf"(?:\sthat)?{_CLAUSE}?|\sthat{_CLAUSE})?"
 )
+# "I retract the answer 12", and "Hypothetically, the answer is 12".
+_RETRACTS = r"(?:retract|withdraw|disavow|take\sback)(?:\s[\w'\u2019]{1,12}){1,4}?(?:\s(?:of|that))?"
+_IN_NO_WAY = (
+    r"(?:under\sno\scircumstances|in\sno\sway|by\sno\smeans)\s(?:is|are|was|can|could|will|would)"
+    rf"(?:{_SUBJECT})(?:\sbe)?"
+)
+_IN_THE_PAST = (
+    r"(?:used|ought)\sto\s(?:be|have\sbeen)|examples?\sof\san?\s(?:wrong|incorrect|bad|false)\s(?:answer|solution)\s?:?"
+)
+_HYPOTHETICAL = r"hypothetically(?:\sspeaking)?,?"
+_HAD_IT_BEEN = rf"had\s(?:the|my|our|this|that|an?)\s(?:\w{{1,12}}\s)?(?:answer|result|solution)\sbeen{_ADVERBS}"
 # "None of these is right: 12, 13", "All of these are wrong: 12".
 _DENIED_LIST = (
     r"(?:\b(?:none|neither|no\sone)\sof\s[^:.\n]{2,40}\s(?:is|are|was|were)\s(?:\w{1,12}\s)?(?:right|correct|true"
@@ -141,7 +159,7 @@ _DENIED_LIST = (
     r"|not\s(?:the|an?|my)\s(?:right\s|correct\s)?(?:answer|solution)s?|distractors?"
     r"|(?:is|are|was|were)\s(?:all\s|both\s)?(?:wrong|incorrect|false|invalid|impossible|not\s(?:right|correct|true"
     r"|valid))"
-    r"|\A\W{0,6}(?:(?:answers?|options?|values?|choices?|candidates?)\s)?(?:wrong|incorrect|not\s(?:right|correct)"
+    r"|\A\W{0,6}(?:(?:answers?|options?|values?|choices?|candidates?)\s)?(?:wrong|incorrect|(?:not|never)\s(?:right|correct|accepted|valid)"
     r"|excluded"
     r"|eliminated|rejected|discarded|ruled\sout))\s?:(?:[^,:\n]{1,30}(?:,|\s(?:and|or|nor)\s)){0,8}"
     r"(?:\s?[^\W\d_]{3,12}(?=\s))?"
@@ -176,7 +194,7 @@ _EASTERN = (
 _MENTION = re.compile(
     rf"\b(?:(?:{_DENIES}){_THAT}?{_CLAUSE}?|(?:{_UNTRUE}){_CLAUSE}?|(?:{_DOUBTS}){_CLAUSE}?|(?:{_ASKS}){_CLAUSE}?"
     rf"|(?:{_OTHERS_THINK}){_THAT}?{_CLAUSE}?|{_SUPPOSES}{_IS}{_ADVERBS}|(?:{_WRONG}){_AFTER_WRONG}|{_DENIED_LIST}"
-    rf"|{_NOT_TO_BE}|{_ABROAD}){_GAP}",
+    rf"|{_NOT_TO_BE}|{_RETRACTS}{_CLAUSE}?|{_HYPOTHETICAL}{_CLAUSE}|{_HAD_IT_BEEN}|{_IN_NO_WAY}|{_IN_THE_PAST}|{_ABROAD}){_GAP}",
     re.IGNORECASE,
 )
 _MENTION_IN_EAST = re.compile(rf"(?:{_EASTERN}){_GAP}")
@@ -192,6 +210,10 @@ _SIGNS = spelled(
     " fausse incorrecte incorrecta incorreta err\u00f3nea errada falsa errata sbagliata \u043d\u0435 сомневаюсь"
     " предположим неправильный thinks says believes agrees agree expect suspect guessed creo pienso parece creemos"
     " way doubts refuse used excluded eliminated rejected discarded ruled doutons far chance"
+    " nothing thought evidence proof indication guarantee many most initial original retract withdraw disavow"
+    " circumstances means saying claiming suggesting asserting wish wished hoped feared only disproved refuted rules"
+    " rule rumored rumoured alleged ought example examples contradict contradicts trick"
+    " hypothetically had incorrect) incorrect] wrong) wrong]"
     " reject rejects denies disputes refute refutes disprove disproves bad fake distractor distractors"
 )
 _AROUND_WORDS = '*(":,'
@@ -227,7 +249,7 @@ _AFFIRMED = re.compile(
     r"[\s*_\"')]{0,6}(?:yes|yeah|yep|correct|right|indeed|exactly|that['\u2019]s\sright)\b", re.IGNORECASE
 )
 _REFUSED = re.compile(
-    r"[\s*_\"')]{0,6}(?:no|nope|wrong|incorrect|not|that['\u2019]s\s(?:wrong|not))\b(?!\s(?:doubt|problem|question))",
+    r"[\s*_\"')]{0,6}(?:no|nope|wrong|incorrect|not|hardly|I\s(?:do\snot|don['\u2019]t)\s(?:think|believe)\s(?:so|it|that)|that['\u2019]s\s(?:wrong|not))\b(?!\s(?:doubt|problem|question))",
     re.IGNORECASE,
 )
 
@@ -246,6 +268,31 @@ def is_asked(text: str, start: int, end: int) -> bool:
     return asked and not _AFFIRMED.match(text, stop.end())
 
 
+# "Perhaps the answer is 12, but I cannot verify it", "it seems to be 12, but this is a trap".
+_HEDGE = re.compile(
+    r"\b(?:perhaps|maybe|possibly|seem(?:s|ed)?|appear(?:s|ed)?|looks?\slike|might|may|could|at\sfirst\s(?:glance|sight))\b",
+    re.IGNORECASE,
+)
+_UNDONE = re.compile(
+    r"[^.!?\n;]{0,60}[,;:]\s(?:(?:but|however|though|although|yet|and)\s)?(?:(?:I|we)\s(?:(?:really|honestly|just)\s)?(?:have\sno\s"
+    r"(?:way|idea|means|proof)\b|(?:am|are)\s(?:not|un)\s?(?:sure|certain|able)\b|(?:can(?:not|\snot|['\u2019]t)|do\snot|don['\u2019]t)"
+    r"\s(?:tell|know|verify|confirm|be\s(?:sure|certain)|say|prove|check)\b(?!\s(?:why|how)\b))|(?:this|that|it)\s?(?:is|was|['\u2019]s)"
+    r"\s(?:(?:really|just|actually|only)\s)?(?:(?:not|n['\u2019]t)(?=\s?[.!]|\s(?:right|true|correct|so)\b)|an?\s(?:trap|trick|illusion|mistake)"
+    r"|misleading|deceptive|false|untrue))",
+    re.IGNORECASE,
+)
+
+
+def is_hedged(text: str, at: int) -> bool:
+    """Whether the sentence with an answer at a place says that it only seems so, and that its author cannot tell."""
+    end = min(len(text), at + SCOPE_REACH)
+    if _UNDONE.match(text, at, end) is None:
+        return False
+    begin = max(0, at - SCOPE_REACH)
+    begin = max(begin, *(text.rfind(stop, begin, at) + 1 for stop in ("\n", ". ", "? ", "! ")))
+    return _HEDGE.search(text, begin, at) is not None
+
+
 # "I cannot tell how many", "it cannot be determined": no number before it, and none in its clause, is an answer.
 _DECLINES = re.compile(
     r"\b(?:(?:I|we|one)\s(?:(?:really|just|still|simply|honestly)\s)?(?:(?:cannot|can\snot|can['\u2019]t|could\snot"
@@ -254,13 +301,14 @@ _DECLINES = re.compile(
     r"|work\sout|compute|calculate|conclude|(?:find|give|provide)\s(?:the|an?|any)\s(?:\w{1,12}\s)?(?:answer|solution"
     r"|value|result"
     r"|number))(?!\s(?:more|any|anything|enough|for\s(?:sure|certain)|with\scertainty))"
-    r"|(?:do\snot|don['\u2019]t)\sknow(?!\s(?:if|whether|why|who|that|any\s(?:other|better))\b)|have\sno\sidea"
+    r"|(?:refuse|decline)\sto\s(?:answer|solve|say)|(?:do\snot|don['\u2019]t)\sknow(?!\s(?:if|whether|why|who|that|any\s(?:other|better))\b)|have\sno\sidea"
     r"|give\sup)"
     r"|(?:it|this|that|(?:the|an?|this)\s(?:\w{1,15}\s){1,4})\s?(?:cannot|can['\u2019]t|can\snot"
     r"|could\snot)\sbe\s(?:\w{1,12}ly\s)?"
     r"(?:determined|known|found|computed|calculated|answered|deduced|derived|inferred)"
     r"|(?:not|n['\u2019]t)\s(?:enough|sufficient)\s(?:information|data|details)|insufficient\s(?:information|data)"
     r"|(?:information|data)\s(?:is|are)\s(?:insufficient|missing|lacking|not\s(?:sufficient|enough|given))"
+    r"|['\u2019](?:m|re)\s(?:not\sable|unable)\sto\s(?:tell|determine|say|know|answer|solve|compute|calculate)(?!\s(?:more|any))"
     r"|(?:problem|question)\shas\sno\s(?:\w{1,10}\s)?answer"
     r"|(?:no\sway|impossible|unable|not\s(?:able|possible))\sto\s(?:tell|know|determine|say|answer|solve)(?!\s(?:more"
     r"|for\ssure))"
@@ -273,6 +321,7 @@ _DECLINES = re.compile(
 _DECLINING = (
     *("know", "cannot", "can't", "can not", "could not", "couldn't", "unable", "not able", "not possible"),
     *("impossible", "enough", "sufficient", "data", "information", "no answer", "has no", "no way", "no idea"),
+    *("refuse to", "decline to"),
     *("give up", "ne sais", "no s", "non so", "non lo so", "unsure", "uncertain", "not sure", "n't sure"),
     *("not certain", "n't certain", "not confident"),
 )
@@ -290,6 +339,14 @@ _CONCLUDES = re.compile(
 )
 _GOES_ON = re.compile(r"\b(?:but|however|though|although|anyway|needed|matters?|nevertheless|still)\b", re.IGNORECASE)
 _DIGIT = re.compile(r"\d")
+# Words between a refusal and a number that do not make it an answer: "to say it is 18", "; it could be 18".
+_ONLY_MENTIONS = re.compile(
+    r"\sto\ssay(?:\s(?:that\s)?\w{1,12}){0,4}\s"
+    r"|(?:\s(?!but\b|so\b)\w{1,15}){0,5}[.;:,]\s(?:it|this|the\sanswer|there|maybe|perhaps|possibly)(?:\s(?:could|may|might|maybe|perhaps"
+    r"|possibly)(?:\s(?:well|even))?\s(?:be|have)?)?\s?(?<!\sit )(?<!\sthis )(?<!answer )(?<!there )"
+    r"|(?:\s(?:this|that|it|the|question|problem)){0,3}(?:,\s(?:although|though|even\sthough)|\.\s(?:There\s(?:are|is)))\s",
+    re.IGNORECASE,
+)
 _MAX_DECLINED = 300  # characters at the end of a response in which it may decline
 
 
@@ -307,4 +364,6 @@ def declines(text: str) -> bool:
     digit = _DIGIT.search(end, said.end())
     if digit is None:
         return _GOES_ON.search(end, said.end()) is None
+    if _ONLY_MENTIONS.fullmatch(end, said.end(), digit.start()):
+        return True
     return not any(mark.search(end, said.end(), digit.start()) for mark in (_CONCLUDES, _ENDS_SENTENCE))

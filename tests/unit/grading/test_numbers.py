@@ -2,7 +2,8 @@
 
 import random
 
-from crucible_worker.grading.numbers import last_numbers, last_numerals, with_changing_words
+from crucible_bridge.types import Verdict
+from crucible_worker.grading.numbers import Numeric, last_numbers, last_numerals, with_changing_words
 from tests.tables import rows
 
 PIECES = [
@@ -70,3 +71,23 @@ def test_words_that_change_a_number_belong_to_it(text: str, expected: str) -> No
     (number,) = last_numerals(text, 1)
 
     assert with_changing_words(text, number) == expected
+
+
+@rows(
+    ("text", "right"),
+    [
+        ("There is not enough information to say it is 37.", False),
+        ("I'm unable to solve it; it may be 37.", False),
+        ("I refuse to answer. There are 37 pears.", False),
+        ("It is unclear whether it is 37.", False),
+        ("I can't tell them apart. There are 37.", True),
+        ("I was unable to draw it, but there are 37.", True),
+        ("She has 37.</s>\nShe has 4.", True),
+        ("She has 37.<end_of_turn>4", True),
+        ("She has 4.</s>\nShe has 37.", False),
+        ("<s>41</s> 37", True),
+    ],
+)
+def test_numeric_passes_over_refusals_and_what_follows_the_end(text: str, right: bool) -> None:
+    """A number of a refusal, or after a token that ends the text, is no answer."""
+    assert (Numeric().grade_now(text, ("37",)).verdict is Verdict.CORRECT) is right

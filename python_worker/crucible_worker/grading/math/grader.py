@@ -27,7 +27,10 @@ from crucible_worker.grading.enclosed import has_box, json_answer, last_tagged, 
 from crucible_worker.grading.extract import extract, spoken
 from crucible_worker.grading.math.judging import Judgement, Question, give_up, judge, prove, search
 from crucible_worker.grading.math.literal import LITERAL, literally
+from crucible_worker.grading.numbers import last_numerals
 from crucible_worker.grading.pool import CLOCK_FACTOR, MAX_DEATHS, SLOW_SECONDS, GradingPool
+from crucible_worker.grading.qualification import ruled_out_in_line
+from crucible_worker.grading.scope import declines
 from crucible_worker.util.error_reporter import logged, with_id
 from crucible_worker.util.options import Flat
 from crucible_worker.util.tasks import SharedLock
@@ -321,7 +324,18 @@ def whole_of(said: str, answer: str, targets: Sequence[str]) -> str:
     """
     said = said.strip(" \n")  # a tab may be the rest of a command
     short = said != answer and len(said) <= 2 * max(map(len, targets)) + WHOLE_MARGIN
-    return said if short and (said in targets or (not has_box(said) and not _is_enclosed(said))) else ""
+    if not short or said in targets:
+        return said if short else ""
+    return "" if has_box(said) or _is_enclosed(said) or _is_dismissed(said) else said
+
+
+def _is_dismissed(said: str) -> bool:
+    """Whether a short response rules out its last number, or says that it has no answer: "12 seems wrong"."""
+    if " " not in said:
+        return False
+    return declines(said) or any(
+        ruled_out_in_line(said, number.start, number.start + len(number.text)) for number in last_numerals(said, 1)
+    )
 
 
 def _is_enclosed(said: str) -> bool:

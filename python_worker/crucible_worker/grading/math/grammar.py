@@ -11,7 +11,7 @@ here.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Literal, TypeAlias, cast
 
@@ -318,7 +318,8 @@ _AFTER = frozenset({"relation", "setop", ":", "pmod", "(", "word"})
 _MAX_PARAMETERS = 12
 _HEDGES = frozenset({"only", "approximately", "about", "around", "roughly", "exactly", "both", "either"})
 _QUALIFIERS = frozenset({"for", "where", "only"})
-_DENIED = frozenset({"false", "incorrect", "invalid", "mistaken", "never", "not", "wrong"})
+_DENIED = spelled("bad discarded eliminated excluded false incorrect invalid mistaken never not rejected ruled wrong")
+_USUAL, _MISTAKES = spelled("common frequent typical"), spelled("error errors mistake mistakes trap traps")
 _LABELS = frozenset({":", "relation"})
 _CLAUSE_WORDS = spelled(
     "all any every each some for where is are a an the be of in on real reals positive negative nonnegative nonpositive"
@@ -334,6 +335,12 @@ _LABELLED = frozenset({":", "number", "-", "+", "frac", "currency"})
 _OF_VARIABLES = frozenset({"in", "<", ">", "<=", ">=", "!="})
 _OPENING = frozenset({"(", "[", "{", "box{", "set{", "angle("})
 _CLOSING = frozenset({")", "]", "}", "set}", "angle)"})
+
+
+def _denies(label: Sequence[str]) -> bool:
+    """Whether the words before a colon say that what follows is wrong: "Excluded", "Common errors"."""
+    words = {word.lower() for word in label}
+    return bool(words & _DENIED) or bool(words & _USUAL and words & _MISTAKES)
 
 
 class AnswerReader:
@@ -453,9 +460,7 @@ class AnswerReader:
             if cursor.kinds[start + 1 : start + 3] == ["number", ":"] and cursor.values[start].lower() in _NUMBERED:
                 cursor.kinds[start + 1] = "word"  # the name of a step: "Step 3: 5 + 5 = 10"
             left = self._brackets.words(cursor)
-            if cursor.kinds[cursor.at] in _LABELS and any(
-                word.lower() in _DENIED for word in cursor.values[start : cursor.at]
-            ):
+            if cursor.kinds[cursor.at] in _LABELS and _denies(cursor.values[start : cursor.at]):
                 cursor.fail("a label that denies its value")
             if cursor.kinds[cursor.at] == ":":
                 cursor.at += 1
