@@ -116,6 +116,7 @@ def run_there(shared: Shared, folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
         _own: object,
         *,
         quiet: bool,
+        rerun: bool,
     ) -> Sequence[Compared]:
         async with crucible_bridge.connect(shared.address) as bridge:
             for each in asked:
