@@ -414,6 +414,13 @@ defmodule CrucibleBridge.V1.EvaluatorResult do
     map: true
 end
 
+defmodule CrucibleBridge.V1.Evaluation.GradersEntry do
+  use Protobuf, map: true, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :key, 1, type: :string
+  field :value, 2, type: CrucibleBridge.V1.GraderVersions
+end
+
 defmodule CrucibleBridge.V1.Evaluation do
   @moduledoc """
   An evaluation as it stands.
@@ -443,6 +450,27 @@ defmodule CrucibleBridge.V1.Evaluation do
   field :concurrency, 20, proto3_optional: true, type: :int32
   field :rules_version, 21, type: :int32, json_name: "rulesVersion"
   field :waiting_for, 22, type: :string, json_name: "waitingFor"
+  field :graders, 23, repeated: true, type: CrucibleBridge.V1.Evaluation.GradersEntry, map: true
+end
+
+defmodule CrucibleBridge.V1.GraderVersions.VersionsEntry do
+  use Protobuf, map: true, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :key, 1, type: :string
+  field :value, 2, type: :int32
+end
+
+defmodule CrucibleBridge.V1.GraderVersions do
+  @moduledoc """
+  Versions of graders.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :versions, 1,
+    repeated: true,
+    type: CrucibleBridge.V1.GraderVersions.VersionsEntry,
+    map: true
 end
 
 defmodule CrucibleBridge.V1.EvaluatorRendering.OthersEntry do
@@ -870,6 +898,13 @@ defmodule CrucibleBridge.V1.ListRunsRequest do
   field :page_token, 3, type: :string, json_name: "pageToken"
 end
 
+defmodule CrucibleBridge.V1.RunBest.GraderVersionsEntry do
+  use Protobuf, map: true, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :key, 1, type: :string
+  field :value, 2, type: :int32
+end
+
 defmodule CrucibleBridge.V1.RunBest do
   @moduledoc """
   The best value of a metric in a run, on one data set.
@@ -886,6 +921,12 @@ defmodule CrucibleBridge.V1.RunBest do
   field :dataset_fingerprint, 7, type: :string, json_name: "datasetFingerprint"
   field :rules_version, 8, type: :int32, json_name: "rulesVersion"
   field :scored, 9, type: CrucibleBridge.V1.ScoredCount
+
+  field :grader_versions, 10,
+    repeated: true,
+    type: CrucibleBridge.V1.RunBest.GraderVersionsEntry,
+    json_name: "graderVersions",
+    map: true
 end
 
 defmodule CrucibleBridge.V1.ScoredCount do
@@ -933,6 +974,13 @@ defmodule CrucibleBridge.V1.CheckpointResult.ScoredEntry do
   field :value, 2, type: CrucibleBridge.V1.ScoredCount
 end
 
+defmodule CrucibleBridge.V1.CheckpointResult.GradersEntry do
+  use Protobuf, map: true, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :key, 1, type: :string
+  field :value, 2, type: CrucibleBridge.V1.GraderVersions
+end
+
 defmodule CrucibleBridge.V1.CheckpointResult do
   @moduledoc """
   What one evaluation measured of a checkpoint. It is retained longer than the evaluation: run_retention_seconds.
@@ -962,6 +1010,11 @@ defmodule CrucibleBridge.V1.CheckpointResult do
   field :scored, 14,
     repeated: true,
     type: CrucibleBridge.V1.CheckpointResult.ScoredEntry,
+    map: true
+
+  field :graders, 15,
+    repeated: true,
+    type: CrucibleBridge.V1.CheckpointResult.GradersEntry,
     map: true
 end
 
@@ -1416,6 +1469,13 @@ defmodule CrucibleBridge.V1.MetricSeries do
   field :points, 2, repeated: true, type: CrucibleBridge.V1.SeriesPoint
 end
 
+defmodule CrucibleBridge.V1.SeriesPoint.GraderVersionsEntry do
+  use Protobuf, map: true, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :key, 1, type: :string
+  field :value, 2, type: :int32
+end
+
 defmodule CrucibleBridge.V1.SeriesPoint do
   @moduledoc """
   One value of a series.
@@ -1428,6 +1488,12 @@ defmodule CrucibleBridge.V1.SeriesPoint do
   field :value, 3, type: :double
   field :rules_version, 4, type: :int32, json_name: "rulesVersion"
   field :scored, 5, type: CrucibleBridge.V1.ScoredCount
+
+  field :grader_versions, 6,
+    repeated: true,
+    type: CrucibleBridge.V1.SeriesPoint.GraderVersionsEntry,
+    json_name: "graderVersions",
+    map: true
 end
 
 defmodule CrucibleBridge.V1.CompareEvaluationsResponse do
