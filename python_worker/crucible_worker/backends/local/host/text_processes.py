@@ -350,7 +350,7 @@ def _chars(message: dict[str, Any]) -> int:
         case "parse":
             return len(message["response"]["text"]) + len(message["response"]["tokens"])
         case _:
-            return sum(len(one["content"]) for one in message["messages"])
+            return sum(len(content) for _, content, *_ in message["messages"])
 
 
 def _not_open() -> FailedPrecondition:
