@@ -215,7 +215,7 @@ CASES = {
     "empty option of a grader": _evaluate(
         f"{MODEL} {DATA} --evaluator accuracy --option accuracy.grader=exact_match"
         " --option accuracy.grader_options.compare=",
-        "--option accuracy.grader_options[\"compare\"] is '', not one of: text, number, list",
+        "--option accuracy.grader_options[\"compare\"] is '', not one of: text, number, list, json",
     ),
     "id without a journal": _evaluate(
         f"{MODEL} {DATA} {NLL} --id y --no-keep",
