@@ -97,7 +97,7 @@ def request_of_line(kind: str, model: str, monkeypatch: pytest.MonkeyPatch) -> E
     """What a line of the page asks for, of another model."""
     asked: list[EvaluateRequest] = []
 
-    def run(_settings, given, _evaluators, _ended, _own, *, quiet):
+    def run(_settings, given, _evaluators, _ended, _own, *, quiet, rerun):
         asked.extend(each.request for each in given)
         raise InternalError("it is asked elsewhere")
 
