@@ -123,6 +123,16 @@ async def test_a_template_that_fails_refuses_its_messages(local, root):
             await chat(model)
 
 
+async def test_a_request_that_cannot_be_read_is_answered(good):
+    """With an error, as a caller without an answer would wait for ever; the next request has its own answer."""
+    with pytest.raises(BackendError) as caught:
+        async with asyncio.timeout(30):
+            await good.tokenizer.call("encode_chat", alone=False, messages=[5], generation_prompt=True, named=False)
+
+    assert (caught.value.reason, caught.value.retryable) == ("MODEL_FAILED", False)
+    assert await answers(good)
+
+
 async def test_other_models_answer_while_a_template_loops(root):
     """Its process computes without end while each way of asking the other model is answered."""
     local = LocalBackend([root], "cpu", dataclasses.replace(LIMITS, max_rendering_seconds=600.0))

@@ -283,6 +283,10 @@ class TextProcess:
                 result = self._result(message)
             except BridgeError as error:
                 result = error
+            except Exception as error:  # any error is an answer: a request without one would wait for ever
+                _log.error("a request failed", exc_info=error)
+                why = f"the model's tokenizer failed: {type(error).__name__}"
+                result = BackendError(why, reason=Reason.MODEL_FAILED, retryable=False)
             self._answer(identity, result)
         with self._changed:
             waiting, self._waiting = self._waiting, OrderedDict()
