@@ -26,13 +26,10 @@ from crucible_bridge.rewards import (
     Reward,
     Undecided,
     answer_reward,
-    by_address,
     code_reward,
     format_reward,
     math_reward,
 )
-from crucible_bridge.types import OutputComparison
-from crucible_worker.grading.code.records import compared, read_tests
 from tests import needs
 from tests.cases.hostile import hostile_pairs
 from tests.service.processes_kit import serving
@@ -387,6 +384,9 @@ _CASES: list[tuple[str, dict[str, Any], str, Any, list[str]]] = [
     ("code", {"partial": True}, PROGRAM, ["assert add(1, 2) == 4", "assert add(1, 2) == 3"], []),
     ("code", {}, PROGRAM, [], []),
     ("code", {}, PROGRAM, [{"nothing": 1}], []),
+    ("code", {}, PROGRAM, [{"stdout": "1", "absolute_tolerance": "x"}], []),
+    ("code", {}, PROGRAM, [{"function": "add", "arguments": [1, 2], "expected": 3.1, "absolute_tolerance": 0.2}], []),
+    ("code", {"by_token": True}, PROGRAM, ['{"fn_name": "add", "inputs": [[1, 2]], "outputs": [3]}'], []),
     ("code", {"timeout_ms": 500}, "while True: pass", [{"stdout": "1"}], []),
 ]
 
@@ -402,28 +402,6 @@ def test_a_worker_gives_the_verdicts_of_this_machine(
         return verdict, score, extracted
 
     assert graded(Reward(grader, options, address=address)) == graded(Reward(grader, options))
-
-
-@rows(
-    "records",
-    [
-        ["assert f(1) == 2"],
-        [{"assertions": "assert f(1) == 2"}, {"prefix": "import math\n"}],
-        [{"stdin": "1", "stdout": "2"}, {"stdout": "2", "by_token": True}],
-        [{"function": "f", "arguments": [1], "expected": {"a": [1]}}, {"function": "f", "expected": None}],
-        [{"inputs": ["1"], "outputs": ["2"]}, '{"fn_name": "f", "inputs": [[1]], "outputs": [2]}'],
-        [{"input_output": {"inputs": ["1"], "outputs": ["2"]}, "absolute_tolerance": 0.1}],
-        ['{"input_output": "{\\"inputs\\": [], \\"outputs\\": []}"}', '{"a": 1}.keys()'],
-        [{"function": "f", "expected": 1.0, "absolute_tolerance": 0.1}, {"function": "f", "expected": 2}],
-        [{"input_output": {"fn_name": "f", "inputs": [[1]], "outputs": [2]}}],
-    ],
-)
-def test_tests_are_read_as_a_worker_reads_them(records: list[Any]):
-    """What data sets have becomes the same tests, sent or not."""
-    comparison = OutputComparison(by_token=True, relative_tolerance=0.5)
-    prefix, tests = read_tests(records)
-
-    assert by_address.tests_of(records, comparison) == (prefix, compared(tests, comparison))
 
 
 @rows(

@@ -18,29 +18,23 @@ from crucible_bridge.client.patience import Patience
 from crucible_bridge.errors import BridgeError, InvalidField, clipped
 from crucible_bridge.rewards.serving import Graded, GradeItems, Item, serve
 from crucible_bridge.types import (
-    Assertions,
-    CallTest,
     CodeItem,
     CodeLimits,
-    CodeTest,
     Grade,
     GradeItem,
-    InputOutputTests,
     MathPolicy,
     OutputComparison,
     ScoreOptions,
-    StdioTest,
     Verdict,
 )
+from crucible_bridge.types.code_tests import BadTests, compared, read_tests
 
-__all__ = ["RemoteGraders", "tests_of"]
+__all__ = ["RemoteGraders"]
 
 T = TypeVar("T")
 
 _CHOICES = "multiple_choice"
-_COMPARISON = ("by_token", "absolute_tolerance", "relative_tolerance")
 _NO_TARGET = Grade(verdict=Verdict.UNDECIDED, reason="there is no target")
-_LIMITS = ("timeout_ms", "memory_mb", "output_bytes")
 
 
 class RemoteGraders:
@@ -76,16 +70,19 @@ class RemoteGraders:
         return (await self._patiently(lambda: self._grading.grade_math(answers, policy))).grades if items else ()
 
     async def _code(self, left: dict[str, Any], items: Sequence[Item]) -> Sequence[Grade]:
-        limits, comparison = _made(CodeLimits, left, *_LIMITS), _made(OutputComparison, left, *_COMPARISON)
+        limits, comparison = (
+            _made(CodeLimits, left, *CodeLimits.__dataclass_fields__),
+            _made(OutputComparison, left, *OutputComparison.__dataclass_fields__),
+        )
         image, partial = left.pop("image", ""), left.pop("partial", False)
         _check_all_read("code", left)
         programs: dict[int, CodeItem] = {}
         grades: dict[int, Grade] = {}
         for index, (response, targets, _) in enumerate(items):
             try:
-                prefix, tests = tests_of(targets, comparison)
-                programs[index] = CodeItem(response=response, prefix=prefix, tests=tests)
-            except ValueError as error:
+                prefix, tests = read_tests(targets)
+                programs[index] = CodeItem(response=response, prefix=prefix, tests=compared(tests, comparison))
+            except BadTests as error:
                 grades[index] = Grade(verdict=Verdict.ERROR, reason=str(error))
         if programs:
             sent = tuple(programs.values())
@@ -158,72 +155,6 @@ def _whole(grade: Grade, partial: bool) -> Grade:
 def _sent(grade: Grade) -> Graded:
     reason = grade.reason if grade.problem is None else grade.problem.message
     return grade.verdict.value, grade.score, grade.method, reason, grade.extracted
-
-
-# Tests as data sets have them, as docs/code_grading.md lists their forms.
-
-
-def tests_of(records: Sequence[Any], comparison: OutputComparison) -> tuple[str, tuple[CodeTest, ...]]:
-    """The prefix and the tests of records: texts or objects, also as JSON in a text.
-
-    Raises:
-        ValueError: one of them is no test, or there is none.
-    """
-    prefix, tests = "", list[CodeTest]()
-    for given in records:
-        record = _object(given) if isinstance(given, str) else given
-        if isinstance(record, Mapping) and record.keys() == {"prefix"}:
-            prefix = record["prefix"]
-        else:
-            tests.append(_test_of(record, comparison))
-    if not tests:
-        raise ValueError("there is no test")
-    return prefix, tuple(tests)
-
-
-def _object(text: str) -> Any:
-    """The object that a text is in JSON; else the text, as Python may begin so, too."""
-    if text.lstrip().startswith("{"):
-        with contextlib.suppress(ValueError, RecursionError):
-            return json.loads(text)
-    return text
-
-
-def _test_of(record: Any, comparison: OutputComparison) -> CodeTest:
-    if isinstance(record, str) and record.strip():
-        return Assertions(record)
-    if not isinstance(record, Mapping):
-        raise ValueError("a test is blank, or neither text nor an object")
-    given = {name: record[name] for name in _COMPARISON if name in record}
-    own = OutputComparison(**given)
-
-    def compared(*, calls: bool) -> OutputComparison:
-        if own != OutputComparison():
-            return own
-        return dataclasses.replace(comparison, by_token=False) if calls else comparison
-
-    match {key: value for key, value in record.items() if key not in _COMPARISON}:
-        case {"stdout": str(stdout), **rest} if rest.keys() <= {"stdin"}:
-            return StdioTest(stdin=rest.get("stdin", ""), stdout=stdout, comparison=compared(calls=False))
-        case {"inputs": _, "outputs": _, **rest} as tests if rest.keys() <= {"fn_name"}:
-            calls = rest.get("fn_name") is not None
-            return InputOutputTests(json=json.dumps(tests), comparison=compared(calls=calls))
-        case {"input_output": tests, **rest} if not rest:
-            held = _object(tests) if isinstance(tests, str) else tests
-            calls = isinstance(held, Mapping) and held.get("fn_name") is not None
-            written = tests if isinstance(tests, str) else json.dumps(tests)
-            return InputOutputTests(json=written, comparison=compared(calls=calls))
-        case {"assertions": str(source), **rest} if not rest and not given:
-            return _test_of(source, comparison)
-        case {"function": str(function), "expected": expected, **rest} if rest.keys() <= {"arguments"}:
-            return CallTest(
-                function=function,
-                arguments_json=json.dumps(rest.get("arguments", [])),
-                expected_json=json.dumps(expected),
-                comparison=compared(calls=True),
-            )
-        case _:
-            raise ValueError(f"a test has the keys {', '.join(sorted(map(str, record)))[:100] or 'of none'}")
 
 
 @contextlib.asynccontextmanager

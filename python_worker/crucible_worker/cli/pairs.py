@@ -27,10 +27,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
 
 from crucible_bridge.types import CodeItem, GradeItem
+from crucible_bridge.types.code_tests import BadTests, read_tests
 from crucible_bridge.types.row_choices import MalformedRow, RowChoices
 from crucible_worker.datasets.jsonl import MalformedLine, bounded_lines, kind_of, parsed_line
-from crucible_worker.grading.code.assertions import BadTests
-from crucible_worker.grading.code.records import read_tests
 
 __all__ = ["PairLine", "read_pairs"]
 

@@ -16,9 +16,10 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from crucible_bridge.types.code_tests import BadTests
 from crucible_worker.grading.code.inside.wire import NotPlain, encode
 
-__all__ = ["AssertedCall", "BadTests", "Plain", "Proxied", "helpers_of", "read_assertions", "with_body", "with_modules"]
+__all__ = ["AssertedCall", "Plain", "Proxied", "helpers_of", "read_assertions", "with_body", "with_modules"]
 
 
 # Names that tests use, and should define themselves but do not.
@@ -111,10 +112,6 @@ def _loaded(part: ast.AST) -> Iterator[str]:
 _BUILTINS = frozenset(dir(builtins))
 _MAX_ONE_HASH = 16
 _OF_KINDS = frozenset({"isinstance", "issubclass", "assertIsInstance", "assertNotIsInstance"})
-
-
-class BadTests(Exception):
-    """The assertions are unusable for every program; the text says why."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

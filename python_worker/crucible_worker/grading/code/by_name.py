@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from crucible_bridge.types import CodeItem, CodeLimits, OutputComparison, Verdict
+from crucible_bridge.types.code_tests import BadTests, compared, read_tests
 from crucible_worker.grading.base import Grade, Grader, undecided
-from crucible_worker.grading.code.assertions import BadTests
 from crucible_worker.grading.code.images import CodeImage
 from crucible_worker.grading.code.options import CodeOptions
-from crucible_worker.grading.code.records import compared, read_tests
 from crucible_worker.grading.code.sandbox import SandboxSlots, find_bubblewrap, none_wanted
 from crucible_worker.grading.fanout.graders import ClusterPlaces, ProgramGrader, programs_on
 from crucible_worker.util.options import values_of

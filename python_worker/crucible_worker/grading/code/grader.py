@@ -30,8 +30,9 @@ from crucible_bridge.types import (
     StdioTest,
     Verdict,
 )
+from crucible_bridge.types.code_tests import BadTests
 from crucible_worker.grading.base import MAX_TEXT_BYTES, Cache, exceeds
-from crucible_worker.grading.code.assertions import BadTests, Plain, Proxied, read_assertions, with_modules
+from crucible_worker.grading.code.assertions import Plain, Proxied, read_assertions, with_modules
 from crucible_worker.grading.code.extract import NO_PROGRAM, program_of
 from crucible_worker.grading.code.images import CodeImage
 from crucible_worker.grading.code.inside.wire import SOLUTION

@@ -11,8 +11,9 @@ import dataclasses
 import json
 from typing import Any
 
+from crucible_bridge.types.code_tests import BadTests
 from crucible_worker.children.process import Unanswered, answer_once, ask_once, bare_environment
-from crucible_worker.grading.code.assertions import AssertedCall, BadTests, Plain, Proxied, read_assertions, with_body
+from crucible_worker.grading.code.assertions import AssertedCall, Plain, Proxied, read_assertions, with_body
 from crucible_worker.grading.code.inside.wire import NotPlain, decode, encode
 
 __all__ = ["READ_SECONDS", "check_prefix", "read_apart"]

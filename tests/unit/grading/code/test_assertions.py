@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crucible_worker.grading.code.assertions import BadTests, Plain, Proxied, read_assertions
+from crucible_bridge.types.code_tests import BadTests
+from crucible_worker.grading.code.assertions import Plain, Proxied, read_assertions
 from tests.tables import rows
 
 HUMANEVAL = """

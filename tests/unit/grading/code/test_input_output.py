@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from crucible_bridge.types import InputOutputTests, OutputComparison, StdioTest
-from crucible_worker.grading.code.assertions import BadTests
+from crucible_bridge.types.code_tests import BadTests
 from crucible_worker.grading.code.judging import Expected
 from crucible_worker.grading.code.records import read_input_output
 from tests.tables import rows

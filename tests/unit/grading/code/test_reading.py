@@ -8,8 +8,9 @@ import sys
 
 import pytest
 
+from crucible_bridge.types.code_tests import BadTests
 from crucible_worker.grading.code import reading
-from crucible_worker.grading.code.assertions import BadTests, read_assertions
+from crucible_worker.grading.code.assertions import read_assertions
 from crucible_worker.grading.code.reading import read_apart
 from tests.processes import children_of
 

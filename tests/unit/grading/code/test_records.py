@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 
 from crucible_bridge.types import Assertions, CallTest, InputOutputTests, OutputComparison, StdioTest
+from crucible_bridge.types.code_tests import compared, read_tests
 from crucible_worker.grading.code.assertions import BadTests
 from crucible_worker.grading.code.judging import Expected
-from crucible_worker.grading.code.records import compared, read_call, read_input_output, read_tests
+from crucible_worker.grading.code.records import read_call, read_input_output
 from tests.tables import rows
 
 CALL = CallTest(function="f", arguments_json="[1]", expected_json="[2, null]")
