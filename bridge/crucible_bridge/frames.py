@@ -86,6 +86,7 @@ COLUMNS: Mapping[str, Mapping[str, tuple[str, str]]] = {
         "n_scored": ("integer", "Those with a score: what the value is made of."),
         "undefined": ("text", "Why there is no value; null if there is one."),
         "rules_version": ("integer", "As in `evaluations`: values of two versions are not comparable."),
+        "grader_versions": ("text", "Versions of its graders, as JSON, likewise; null if none judged or is recorded."),
     },
     "samples": {
         "evaluation_id": ("text", "The evaluation."),
@@ -179,7 +180,13 @@ def metrics(bridge: BlockingBridge, *, run_id: str | None = None, library: Libra
     def rows() -> Iterator[dict[str, Any]]:
         for evaluation, facts in _evaluations(bridge, run_id):
             for result in evaluation.results:
-                counts = {"evaluator": result.evaluator.label, "n": result.n, "n_scored": result.n_scored}
+                graders = evaluation.graders.get(result.evaluator.label)
+                counts = {
+                    "evaluator": result.evaluator.label,
+                    "n": result.n,
+                    "n_scored": result.n_scored,
+                    "grader_versions": None if graders is None else _json(dict(graders.versions)),
+                }
                 for key, value in result.metrics.values.items():
                     yield {**facts, **counts, "metric": key, "value": value}
                 for key, why in result.metrics.undefined.items():

@@ -14,6 +14,7 @@ import crucible_bridge
 from crucible_bridge import frames
 from crucible_bridge.errors import InvalidField, NotFound
 from crucible_bridge.types import EvaluatorSpec, Sample, SamplingParams
+from crucible_worker.grading.registry import GRADERS
 from crucible_worker.reading import open_journal
 from crucible_worker.testing import ScriptedModel, run_worker
 from tests import needs
@@ -125,6 +126,7 @@ def test_numbers_are_those_of_the_worker(journal: Path, library: frames.Library)
     curve = [(row["step"], row["value"], row["n"], row["n_scored"]) for row in metrics if row["metric"] == "accuracy"]
     # "in 2" and "in 3" have targets that neither model says in upper case.
     assert curve == [(1, 0.5, 4, 4), (2, 0.5, 4, 4)]
+    assert {row["grader_versions"] for row in metrics} == {json.dumps({"exact_match": GRADERS["exact_match"].version})}
     assert [(row["sample_id"], row["score"], row["output"]) for row in samples[:2]] == [
         ("s0", 0.0, "IN 1"),
         ("s1", 1.0, "IN 1"),

@@ -108,7 +108,7 @@ class RemoteGraders:
         given = ScoreOptions(grader=name, grader_options=options)
         try:
             return await self._patiently(lambda: self._grading.score(_items(items), given))
-        except InvalidField as error:  # as whoever made the reward has it
+        except InvalidField as error:  # by the fields of the reward
             field = error.field.replace("options.grader_options", "options", 1).removeprefix("options.")
             raise InvalidField(field, error.message, reason=error.reason) from error
 

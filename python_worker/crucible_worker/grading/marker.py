@@ -139,7 +139,7 @@ _NOT_NAMED = re.compile(
 )
 _IS_HEDGED = re.compile(r"(?:n['\u2019]t|\b(?:not|cannot|can|could|may|might|never|only))\Z", re.IGNORECASE)
 _MAX_NAMED, _MAX_NAMED_WORDS = 120, 4
-# The answer of somebody else, or an earlier one.
+# The answer of another person, or an earlier one.
 _OF_ANOTHER = spelled(
     "your his her their student student's user user's model's author's given proposed submitted claimed initial first"
     " previous earlier original old intuitive obvious example sample"

@@ -80,7 +80,7 @@ class Segment(NamedTuple):
 def segments_of(text: str) -> tuple[Sequence[Segment], bool]:
     """The code in a text, and whether anything divides it from other text; in time linear in the text's length.
 
-    A text that goes on in another question ends there. Code whose brackets or strings do not end is left out, as is
+    A text that continues with another question ends there. Code whose brackets or strings do not end is left out, as is
     what does not begin as code does.
     """
     return ((), False) if len(text) > MAX_CHARS else _Reader(text).read()
