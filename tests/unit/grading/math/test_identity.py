@@ -1,5 +1,7 @@
 """Whether expressions are equal: identities, near misses, what has no value, and what cannot be told."""
 
+import functools
+
 import pytest
 
 from crucible_worker.grading.math import identity
