@@ -480,6 +480,27 @@ class Reason(enum.StrEnum):
         _CALL,
         "The evaluation has ended: it cannot be paused or resumed, and its concurrency cannot be changed.",
     )
+    BUDGET_SPENT = (
+        "BUDGET_SPENT",
+        Code.FAILED_PRECONDITION,
+        False,
+        _CALL,
+        "The evaluation is paused, as a bound of its cost or tokens is reached: resume it with a larger one.",
+    )
+    NO_PRICE = (
+        "NO_PRICE",
+        Code.FAILED_PRECONDITION,
+        False,
+        _CALL,
+        "A bound of the cost is given, and a model has no price at this worker: set one with --price.",
+    )
+    USAGE_NOT_REPORTED = (
+        "USAGE_NOT_REPORTED",
+        (),
+        False,
+        _END,
+        "A bound of cost or tokens is given, and a model's server does not say how many tokens its answers take.",
+    )
     DIFFERENT_DATASETS = (
         "DIFFERENT_DATASETS",
         Code.FAILED_PRECONDITION,

@@ -335,4 +335,8 @@ _LIMITS: Mapping[str, Reader] = {
     "sample_timeout_ms": whole_of,
     "max_unscored_share": number_of,
     "max_unscored": whole_of,
+    "max_cost": number_of,
+    "max_output_tokens": whole_of,
+    "max_run_cost": number_of,
+    "max_run_output_tokens": whole_of,
 }

@@ -78,6 +78,7 @@ __all__ = ["CANCEL_WAIT_SECONDS", "NEWS_PAUSE_SECONDS", "OWNER_CHECK_SECONDS", "
 
 OWNER_CHECK_SECONDS = 1.0
 """Seconds between two checks of the owner's lock while a call waits for an evaluation."""
+_NONE: Mapping[str, float | int] = {}
 CANCEL_WAIT_SECONDS = 1.0
 """How long a cancel waits for the owner to end the evaluation before it returns the current state."""
 EVALUATIONS_PAGE = 1_000
@@ -428,10 +429,14 @@ class Evaluations:
         """
         return await self._control(evaluation_id, lambda now, number: set_paused(now, number, True))
 
-    async def resume(self, evaluation_id: str) -> Evaluation:
+    async def resume(self, evaluation_id: str, bounds: Mapping[str, float | int] = _NONE) -> Evaluation:
         """End the pause of an evaluation; one that is interrupted, or has failed for now, begins another attempt.
 
         One that runs, and is not paused, is returned unchanged.
+
+        Args:
+            evaluation_id: which one.
+            bounds: what it may spend, by the names of its limits; as it is where absent.
 
         Raises:
             NotFound: it does not exist.
@@ -443,20 +448,20 @@ class Evaluations:
         interrupted = row.state is EvaluationState.INTERRUPTED
         request = recorded_request(row) if interrupted or claims.fails_for_now(row) else None
         if request is None or interrupted:
-            unpaused = await self.end_pause(evaluation_id)
+            unpaused = await self.end_pause(evaluation_id, bounds)
             if request is None:
                 return unpaused
         now, _ = await self._admission.admit(request, recorded=True)
-        return evaluation_of(now) if interrupted else await self.end_pause(evaluation_id)
+        return evaluation_of(now) if interrupted else await self.end_pause(evaluation_id, bounds)
 
-    async def end_pause(self, evaluation_id: str) -> Evaluation:
-        """Let samples of a paused evaluation begin again, where it has an owner.
+    async def end_pause(self, evaluation_id: str, bounds: Mapping[str, float | int] = _NONE) -> Evaluation:
+        """Let samples of a paused evaluation begin again, where it has an owner; see `resume`.
 
         Raises:
             NotFound: it does not exist.
-            FailedPrecondition: it has ended (EVALUATION_ENDED).
+            FailedPrecondition: it has ended (EVALUATION_ENDED), or its budget is spent (BUDGET_SPENT).
         """
-        return await self._control(evaluation_id, lambda now, number: set_paused(now, number, False))
+        return await self._control(evaluation_id, lambda now, number: set_paused(now, number, False, bounds=bounds))
 
     async def set_concurrency(self, evaluation_id: str, concurrency: int) -> Evaluation:
         """Set how many samples of an evaluation may be at work at once, in this attempt and in later ones.

@@ -443,7 +443,16 @@ class BlockingEvaluationClient:
         """
         return self._thread.run(self._client.pause_evaluation(evaluation_id, timeout=timeout))
 
-    def resume_evaluation(self, evaluation_id: str, *, timeout: float | None = None) -> Evaluation:
+    def resume_evaluation(
+        self,
+        evaluation_id: str,
+        *,
+        max_cost: float | None = None,
+        max_output_tokens: int | None = None,
+        max_run_cost: float | None = None,
+        max_run_output_tokens: int | None = None,
+        timeout: float | None = None,
+    ) -> Evaluation:
         """Lets an evaluation continue.
 
         If it is paused, its samples begin again at once, where it has an owner. If it is INTERRUPTED, or FAILED so
@@ -452,14 +461,30 @@ class BlockingEvaluationClient:
 
         Args:
             evaluation_id: which one; required.
+            max_cost: in place of the bounds of its limits, the cost and tokens of earlier attempts included; as
+                they are where None.
+            max_output_tokens: likewise.
+            max_run_cost: likewise, for all evaluations of the run that have such a bound; others that are paused
+                stay so.
+            max_run_output_tokens: likewise.
             timeout: seconds for the call.
 
         Raises:
             BridgeError: those of StartEvaluation about model and data; and NOT_FOUND: UNKNOWN_EVALUATION.
-                FAILED_PRECONDITION: EVALUATION_ENDED; NEEDS_CALLER (its samples came with its request, or its
-                caller has a grader or an environment of it), HELD_BY_ORCHESTRATOR: send the request itself again.
+                FAILED_PRECONDITION: EVALUATION_ENDED; BUDGET_SPENT; NEEDS_CALLER (its samples came with its
+                request, or its caller has a grader or an environment of it), HELD_BY_ORCHESTRATOR: send the request
+                itself again.
         """
-        return self._thread.run(self._client.resume_evaluation(evaluation_id, timeout=timeout))
+        return self._thread.run(
+            self._client.resume_evaluation(
+                evaluation_id,
+                max_cost=max_cost,
+                max_output_tokens=max_output_tokens,
+                max_run_cost=max_run_cost,
+                max_run_output_tokens=max_run_output_tokens,
+                timeout=timeout,
+            )
+        )
 
     def set_evaluation_concurrency(
         self, evaluation_id: str, concurrency: int, *, timeout: float | None = None

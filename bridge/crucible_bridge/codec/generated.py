@@ -1062,6 +1062,10 @@ def limits_to_v1(value: Limits, field: str = "limits") -> evaluation_pb2.Limits:
         sample_timeout_ms=value.sample_timeout_ms,
         max_unscored_share=value.max_unscored_share,
         max_unscored=value.max_unscored,
+        max_cost=value.max_cost,
+        max_output_tokens=value.max_output_tokens,
+        max_run_cost=value.max_run_cost,
+        max_run_output_tokens=value.max_run_output_tokens,
     )
 
 
@@ -1094,6 +1098,20 @@ def limits_from_v1(message: evaluation_pb2.Limits, field: str = "") -> Limits:
     max_unscored = message.max_unscored if message.HasField("max_unscored") else None
     if max_unscored is not None:
         at_least(max_unscored, bounds.LIMITS_MAX_UNSCORED_LEAST, child(field, "max_unscored"))
+    max_cost = message.max_cost if message.HasField("max_cost") else None
+    if max_cost is not None:
+        at_least(max_cost, bounds.LIMITS_MAX_COST_LEAST, child(field, "max_cost"))
+    max_output_tokens = message.max_output_tokens if message.HasField("max_output_tokens") else None
+    if max_output_tokens is not None:
+        at_least(max_output_tokens, bounds.LIMITS_MAX_OUTPUT_TOKENS_LEAST, child(field, "max_output_tokens"))
+    max_run_cost = message.max_run_cost if message.HasField("max_run_cost") else None
+    if max_run_cost is not None:
+        at_least(max_run_cost, bounds.LIMITS_MAX_RUN_COST_LEAST, child(field, "max_run_cost"))
+    max_run_output_tokens = message.max_run_output_tokens if message.HasField("max_run_output_tokens") else None
+    if max_run_output_tokens is not None:
+        at_least(
+            max_run_output_tokens, bounds.LIMITS_MAX_RUN_OUTPUT_TOKENS_LEAST, child(field, "max_run_output_tokens")
+        )
     return Limits(
         concurrency=concurrency,
         deadline_ms=deadline_ms,
@@ -1101,6 +1119,10 @@ def limits_from_v1(message: evaluation_pb2.Limits, field: str = "") -> Limits:
         sample_timeout_ms=sample_timeout_ms,
         max_unscored_share=max_unscored_share,
         max_unscored=max_unscored,
+        max_cost=max_cost,
+        max_output_tokens=max_output_tokens,
+        max_run_cost=max_run_cost,
+        max_run_output_tokens=max_run_output_tokens,
     )
 
 
@@ -3564,6 +3586,10 @@ def resume_evaluation_request_to_v1(
         evaluation_pb2.ResumeEvaluationRequest,
         field,
         evaluation_id=value.evaluation_id,
+        max_cost=value.max_cost,
+        max_output_tokens=value.max_output_tokens,
+        max_run_cost=value.max_run_cost,
+        max_run_output_tokens=value.max_run_output_tokens,
     )
 
 
@@ -3577,8 +3603,32 @@ def resume_evaluation_request_from_v1(
     """
     if not message.evaluation_id:
         raise InvalidField(child(field, "evaluation_id"), "is empty")
+    max_cost = message.max_cost if message.HasField("max_cost") else None
+    if max_cost is not None:
+        at_least(max_cost, bounds.RESUME_EVALUATION_REQUEST_MAX_COST_LEAST, child(field, "max_cost"))
+    max_output_tokens = message.max_output_tokens if message.HasField("max_output_tokens") else None
+    if max_output_tokens is not None:
+        at_least(
+            max_output_tokens,
+            bounds.RESUME_EVALUATION_REQUEST_MAX_OUTPUT_TOKENS_LEAST,
+            child(field, "max_output_tokens"),
+        )
+    max_run_cost = message.max_run_cost if message.HasField("max_run_cost") else None
+    if max_run_cost is not None:
+        at_least(max_run_cost, bounds.RESUME_EVALUATION_REQUEST_MAX_RUN_COST_LEAST, child(field, "max_run_cost"))
+    max_run_output_tokens = message.max_run_output_tokens if message.HasField("max_run_output_tokens") else None
+    if max_run_output_tokens is not None:
+        at_least(
+            max_run_output_tokens,
+            bounds.RESUME_EVALUATION_REQUEST_MAX_RUN_OUTPUT_TOKENS_LEAST,
+            child(field, "max_run_output_tokens"),
+        )
     return ResumeEvaluationRequest(
         evaluation_id=message.evaluation_id,
+        max_cost=max_cost,
+        max_output_tokens=max_output_tokens,
+        max_run_cost=max_run_cost,
+        max_run_output_tokens=max_run_output_tokens,
     )
 
 

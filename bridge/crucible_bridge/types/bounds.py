@@ -117,6 +117,10 @@ __all__ = [
     "INSTALLED_MODEL_SCHEME_MAX_BYTES",
     "LIMITS_CONCURRENCY_LEAST",
     "LIMITS_DEADLINE_MS_LEAST",
+    "LIMITS_MAX_COST_LEAST",
+    "LIMITS_MAX_OUTPUT_TOKENS_LEAST",
+    "LIMITS_MAX_RUN_COST_LEAST",
+    "LIMITS_MAX_RUN_OUTPUT_TOKENS_LEAST",
     "LIMITS_MAX_UNSCORED_LEAST",
     "LIMITS_MAX_UNSCORED_SHARE_LEAST",
     "LIMITS_MAX_UNSCORED_SHARE_MOST",
@@ -173,6 +177,10 @@ __all__ = [
     "READ_DATASET_REQUEST_LIMIT_LEAST",
     "READ_DATASET_REQUEST_OFFSET_LEAST",
     "RENDER_SAMPLE_REQUEST_SAMPLE_ID_MAX_BYTES",
+    "RESUME_EVALUATION_REQUEST_MAX_COST_LEAST",
+    "RESUME_EVALUATION_REQUEST_MAX_OUTPUT_TOKENS_LEAST",
+    "RESUME_EVALUATION_REQUEST_MAX_RUN_COST_LEAST",
+    "RESUME_EVALUATION_REQUEST_MAX_RUN_OUTPUT_TOKENS_LEAST",
     "RUBRIC_CRITERION_DESCRIPTION_MAX_CHARS",
     "RUBRIC_CRITERION_MAX_LEAST",
     "RUBRIC_CRITERION_MAX_MOST",
@@ -243,6 +251,14 @@ LIMITS_MAX_UNSCORED_SHARE_MOST = 1.0
 """Largest value of `Limits.max_unscored_share`."""
 LIMITS_MAX_UNSCORED_LEAST = 0
 """Smallest value of `Limits.max_unscored`."""
+LIMITS_MAX_COST_LEAST = 0.0
+"""Smallest value of `Limits.max_cost`."""
+LIMITS_MAX_OUTPUT_TOKENS_LEAST = 0
+"""Smallest value of `Limits.max_output_tokens`."""
+LIMITS_MAX_RUN_COST_LEAST = 0.0
+"""Smallest value of `Limits.max_run_cost`."""
+LIMITS_MAX_RUN_OUTPUT_TOKENS_LEAST = 0
+"""Smallest value of `Limits.max_run_output_tokens`."""
 EVALUATE_REQUEST_EVALUATION_ID_MAX_BYTES = 200
 """Most bytes of UTF-8 of `EvaluateRequest.evaluation_id`."""
 EVALUATE_REQUEST_RUN_ID_MAX_BYTES = 200
@@ -289,6 +305,14 @@ GET_SAMPLES_REQUEST_PAGE_SIZE_LEAST = 0
 """Smallest value of `GetSamplesRequest.page_size`."""
 GET_SAMPLES_REQUEST_PAGE_SIZE_MOST = 10_000
 """Largest value of `GetSamplesRequest.page_size`."""
+RESUME_EVALUATION_REQUEST_MAX_COST_LEAST = 0.0
+"""Smallest value of `ResumeEvaluationRequest.max_cost`."""
+RESUME_EVALUATION_REQUEST_MAX_OUTPUT_TOKENS_LEAST = 0
+"""Smallest value of `ResumeEvaluationRequest.max_output_tokens`."""
+RESUME_EVALUATION_REQUEST_MAX_RUN_COST_LEAST = 0.0
+"""Smallest value of `ResumeEvaluationRequest.max_run_cost`."""
+RESUME_EVALUATION_REQUEST_MAX_RUN_OUTPUT_TOKENS_LEAST = 0
+"""Smallest value of `ResumeEvaluationRequest.max_run_output_tokens`."""
 SET_EVALUATION_CONCURRENCY_REQUEST_CONCURRENCY_LEAST = 1
 """Smallest value of `SetEvaluationConcurrencyRequest.concurrency`."""
 LIST_RUNS_REQUEST_RUN_ID_MAX_BYTES = 200

@@ -294,8 +294,8 @@ class SamplingParams:
 class Limits:
     """Bounds of an evaluation.
 
-    If an evaluation resumes, deadline_ms is the first request's; the others are those of the request that resumes it.
-    WorkerInfo.limits has the worker's defaults under the names given here.
+    If an evaluation resumes, deadline_ms and what it may spend are the first request's; the others are those of the
+    request that resumes it. WorkerInfo.limits has the worker's defaults under the names given here.
     """
 
     concurrency: int | None = None
@@ -318,6 +318,21 @@ class Limits:
     """
     max_unscored: int | None = None
     """Likewise, more than this count; both if both are there."""
+    max_cost: float | None = None
+    """Cost of all calls together, by the worker's prices: of the model and of judges, retries included. Once it is
+    reached, no further call begins, and the evaluation is paused with the reason; those in flight still have
+    their answers. Only ResumeEvaluation with a larger number continues it. The first request's number stands
+    until then. Refused if one of the models has no price.
+    """
+    max_output_tokens: int | None = None
+    """Likewise, tokens that models generate."""
+    max_run_cost: float | None = None
+    """Likewise, the cost of all evaluations of its run that have such a bound, those of other plans and workers
+    included. The largest number that was given for a run counts. Workers of one journal know the cost of each
+    other as far as it is recorded.
+    """
+    max_run_output_tokens: int | None = None
+    """Likewise, tokens that models generate."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -1674,6 +1689,16 @@ class ResumeEvaluationRequest:
 
     evaluation_id: str
     """Which one; required."""
+    max_cost: float | None = None
+    """In place of the bounds of its limits, the cost and tokens of earlier attempts included; as they are where
+    None.
+    """
+    max_output_tokens: int | None = None
+    """Likewise."""
+    max_run_cost: float | None = None
+    """Likewise, for all evaluations of the run that have such a bound; others that are paused stay so."""
+    max_run_output_tokens: int | None = None
+    """Likewise."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -253,20 +253,28 @@ class Sample(_message.Message):
     def __init__(self, id: _Optional[str] = ..., text: _Optional[str] = ..., conversation: _Optional[_Union[_types_pb2.Conversation, _Mapping]] = ..., datum: _Optional[_Union[_types_pb2.Datum, _Mapping]] = ..., targets: _Optional[_Iterable[str]] = ..., choices: _Optional[_Iterable[str]] = ..., metadata: _Optional[_Mapping[str, str]] = ..., choice_labels: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Limits(_message.Message):
-    __slots__ = ("concurrency", "deadline_ms", "stall_timeout_ms", "sample_timeout_ms", "max_unscored_share", "max_unscored")
+    __slots__ = ("concurrency", "deadline_ms", "stall_timeout_ms", "sample_timeout_ms", "max_unscored_share", "max_unscored", "max_cost", "max_output_tokens", "max_run_cost", "max_run_output_tokens")
     CONCURRENCY_FIELD_NUMBER: _ClassVar[int]
     DEADLINE_MS_FIELD_NUMBER: _ClassVar[int]
     STALL_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     SAMPLE_TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
     MAX_UNSCORED_SHARE_FIELD_NUMBER: _ClassVar[int]
     MAX_UNSCORED_FIELD_NUMBER: _ClassVar[int]
+    MAX_COST_FIELD_NUMBER: _ClassVar[int]
+    MAX_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    MAX_RUN_COST_FIELD_NUMBER: _ClassVar[int]
+    MAX_RUN_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     concurrency: int
     deadline_ms: int
     stall_timeout_ms: int
     sample_timeout_ms: int
     max_unscored_share: float
     max_unscored: int
-    def __init__(self, concurrency: _Optional[int] = ..., deadline_ms: _Optional[int] = ..., stall_timeout_ms: _Optional[int] = ..., sample_timeout_ms: _Optional[int] = ..., max_unscored_share: _Optional[float] = ..., max_unscored: _Optional[int] = ...) -> None: ...
+    max_cost: float
+    max_output_tokens: int
+    max_run_cost: float
+    max_run_output_tokens: int
+    def __init__(self, concurrency: _Optional[int] = ..., deadline_ms: _Optional[int] = ..., stall_timeout_ms: _Optional[int] = ..., sample_timeout_ms: _Optional[int] = ..., max_unscored_share: _Optional[float] = ..., max_unscored: _Optional[int] = ..., max_cost: _Optional[float] = ..., max_output_tokens: _Optional[int] = ..., max_run_cost: _Optional[float] = ..., max_run_output_tokens: _Optional[int] = ...) -> None: ...
 
 class EvaluateRequest(_message.Message):
     __slots__ = ("evaluation_id", "run_id", "step", "model", "evaluators", "dataset", "sampling", "limits", "metric_prefix", "labels", "correlation_id", "record", "log_to", "models")
@@ -783,10 +791,18 @@ class PauseEvaluationResponse(_message.Message):
     def __init__(self, evaluation: _Optional[_Union[Evaluation, _Mapping]] = ...) -> None: ...
 
 class ResumeEvaluationRequest(_message.Message):
-    __slots__ = ("evaluation_id",)
+    __slots__ = ("evaluation_id", "max_cost", "max_output_tokens", "max_run_cost", "max_run_output_tokens")
     EVALUATION_ID_FIELD_NUMBER: _ClassVar[int]
+    MAX_COST_FIELD_NUMBER: _ClassVar[int]
+    MAX_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    MAX_RUN_COST_FIELD_NUMBER: _ClassVar[int]
+    MAX_RUN_OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
     evaluation_id: str
-    def __init__(self, evaluation_id: _Optional[str] = ...) -> None: ...
+    max_cost: float
+    max_output_tokens: int
+    max_run_cost: float
+    max_run_output_tokens: int
+    def __init__(self, evaluation_id: _Optional[str] = ..., max_cost: _Optional[float] = ..., max_output_tokens: _Optional[int] = ..., max_run_cost: _Optional[float] = ..., max_run_output_tokens: _Optional[int] = ...) -> None: ...
 
 class ResumeEvaluationResponse(_message.Message):
     __slots__ = ("evaluation",)

@@ -325,8 +325,8 @@ class EvaluationServiceServicer(object):
 
         Errors: those of StartEvaluation about model and data; and
         NOT_FOUND: UNKNOWN_EVALUATION.
-        FAILED_PRECONDITION: EVALUATION_ENDED; NEEDS_CALLER (its samples came with its request, or its caller has a grader or
-        an environment of it), HELD_BY_ORCHESTRATOR: send the request itself again.
+        FAILED_PRECONDITION: EVALUATION_ENDED; BUDGET_SPENT; NEEDS_CALLER (its samples came with its request, or its caller has
+        a grader or an environment of it), HELD_BY_ORCHESTRATOR: send the request itself again.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -150,8 +150,8 @@ class EvaluationServiceStub:
 
     Errors: those of StartEvaluation about model and data; and
     NOT_FOUND: UNKNOWN_EVALUATION.
-    FAILED_PRECONDITION: EVALUATION_ENDED; NEEDS_CALLER (its samples came with its request, or its caller has a grader or
-    an environment of it), HELD_BY_ORCHESTRATOR: send the request itself again.
+    FAILED_PRECONDITION: EVALUATION_ENDED; BUDGET_SPENT; NEEDS_CALLER (its samples came with its request, or its caller has
+    a grader or an environment of it), HELD_BY_ORCHESTRATOR: send the request itself again.
     """
     SetEvaluationConcurrency: _grpc.UnaryUnaryMultiCallable[_evaluation_pb2.SetEvaluationConcurrencyRequest, _evaluation_pb2.SetEvaluationConcurrencyResponse]
     """Changes how many samples of an evaluation may be at work at once. It counts in this attempt and in later ones, whatever
@@ -395,8 +395,8 @@ class EvaluationServiceAsyncStub(EvaluationServiceStub):
 
     Errors: those of StartEvaluation about model and data; and
     NOT_FOUND: UNKNOWN_EVALUATION.
-    FAILED_PRECONDITION: EVALUATION_ENDED; NEEDS_CALLER (its samples came with its request, or its caller has a grader or
-    an environment of it), HELD_BY_ORCHESTRATOR: send the request itself again.
+    FAILED_PRECONDITION: EVALUATION_ENDED; BUDGET_SPENT; NEEDS_CALLER (its samples came with its request, or its caller has
+    a grader or an environment of it), HELD_BY_ORCHESTRATOR: send the request itself again.
     """
     SetEvaluationConcurrency: _aio.UnaryUnaryMultiCallable[_evaluation_pb2.SetEvaluationConcurrencyRequest, _evaluation_pb2.SetEvaluationConcurrencyResponse]  # type: ignore[assignment]
     """Changes how many samples of an evaluation may be at work at once. It counts in this attempt and in later ones, whatever
@@ -703,8 +703,8 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
 
         Errors: those of StartEvaluation about model and data; and
         NOT_FOUND: UNKNOWN_EVALUATION.
-        FAILED_PRECONDITION: EVALUATION_ENDED; NEEDS_CALLER (its samples came with its request, or its caller has a grader or
-        an environment of it), HELD_BY_ORCHESTRATOR: send the request itself again.
+        FAILED_PRECONDITION: EVALUATION_ENDED; BUDGET_SPENT; NEEDS_CALLER (its samples came with its request, or its caller has
+        a grader or an environment of it), HELD_BY_ORCHESTRATOR: send the request itself again.
         """
 
     @_abc_1.abstractmethod

@@ -6,12 +6,15 @@ A meter is one sample's, or one batch's. A model whose service reports what an a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import ClassVar
 
 from crucible_bridge.types import Datum, ModelInput, SampledSequence, TokensChunk, Usage
 
-__all__ = ["Meter", "known_sum", "length_of"]
+__all__ = ["Charged", "Meter", "known_sum", "length_of"]
+
+Charged = Callable[[int | None, int | None, int | None], None]
+"""Called with the prompt tokens, output tokens and cached prompt tokens of a call; None is what was not reported."""
 
 
 def known_sum(counts: Iterable[int | None]) -> int | None:
@@ -30,6 +33,7 @@ class Meter:
     cost: ClassVar[None] = None
     judges: ClassVar[tuple[()]] = ()
     __slots__ = (
+        "_charged",
         "_closed",
         "cached_prompt_tokens",
         "calls",
@@ -39,8 +43,9 @@ class Meter:
         "unreported_calls",
     )
 
-    def __init__(self) -> None:
-        """Begin with no calls."""
+    def __init__(self, charged: Charged | None = None) -> None:
+        """Begin with no calls; `charged` is called with each one that was answered, also after the meter was closed."""
+        self._charged = charged
         self._closed = False
         self.calls = self.unreported_calls = 0
         self.prompt_tokens: int | None = None
@@ -56,6 +61,8 @@ class Meter:
         reasoning_tokens: int | None = None,
     ) -> None:
         """Add a call that was answered."""
+        if self._charged is not None:
+            self._charged(prompt_tokens, output_tokens, cached_prompt_tokens)
         if self._closed:
             return
         self.calls += 1

@@ -17,6 +17,7 @@ from crucible_worker.cli.options import (
     ModelRoot,
     OpenAIKey,
     OpenAIServer,
+    Price,
     StateDir,
     one_of,
 )
@@ -403,6 +404,20 @@ _AllInterrupted = Annotated[
 ]
 
 
+_MaxCost = Annotated[
+    float | None, typer.Option(metavar="COST", min=0.0, help="What its calls may cost now, those before included.")
+]
+_MaxOutputTokens = Annotated[
+    int | None, typer.Option(metavar="N", min=0, help="Likewise, how many tokens models may generate.")
+]
+_MaxRunCost = Annotated[
+    float | None, typer.Option(metavar="COST", min=0.0, help="What all evaluations of its run may cost now.")
+]
+_MaxRunOutputTokens = Annotated[
+    int | None, typer.Option(metavar="N", min=0, help="Likewise, how many tokens models may generate.")
+]
+
+
 def pause(
     evaluation_id: EvaluationIdArgument,
     config: Config = None,
@@ -435,12 +450,17 @@ def pause(
 def resume(
     evaluation_id: _OneOf = None,
     all_interrupted: _AllInterrupted = False,
+    max_cost: _MaxCost = None,
+    max_output_tokens: _MaxOutputTokens = None,
+    max_run_cost: _MaxRunCost = None,
+    max_run_output_tokens: _MaxRunOutputTokens = None,
     config: Config = None,
     state_dir: StateDir = None,
     model_root: ModelRoot = None,
     data_root: DataRoot = None,
     openai_server: OpenAIServer = None,
     openai_key_env: OpenAIKey = None,
+    price: Price = None,
     address: Address = None,
     token_file: AddressTokenFile = None,
     tls_ca: AddressTrust = None,
@@ -449,7 +469,8 @@ def resume(
 ) -> None:
     """Let an evaluation continue: end its pause, or run the rest if it is interrupted, or failed with what may pass.
 
-    At --address that worker runs the rest. Otherwise this command does, as the same `evaluate` would.
+    At --address that worker runs the rest. Otherwise this command does, as the same `evaluate` would. One whose budget
+    is spent needs a larger one.
 
     Example: crucible-worker resume nightly-320 --state-dir ./journal
     """
@@ -458,17 +479,26 @@ def resume(
     from crucible_worker.cli.running import resume_at_worker, resume_here
 
     places = (config, state_dir, address, token_file, Trust(tls_ca, tls_name))
+    given = {
+        "max_cost": max_cost,
+        "max_output_tokens": max_output_tokens,
+        "max_run_cost": max_run_cost,
+        "max_run_output_tokens": max_run_output_tokens,
+    }
+    bounds = {name: value for name, value in given.items() if value is not None}
     if address is not None:
-        code = resume_at_worker(evaluation_id, *places, as_json=as_json)
+        code = resume_at_worker(evaluation_id, *places, as_json=as_json, bounds=bounds)
     else:
         code = resume_here(
             evaluation_id,
             *places,
             as_json=as_json,
+            bounds=bounds,
             model_roots=model_root,
             data_roots=data_root,
             openai_servers=openai_server,
             openai_key_env=openai_key_env,
+            price=price,
         )
     raise typer.Exit(code)
 

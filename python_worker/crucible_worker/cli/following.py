@@ -9,7 +9,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -35,13 +35,15 @@ from crucible_bridge.types import (
     PlannedEvaluation,
     parse_model,
 )
-from crucible_worker.cli.options import EXIT_FAILED, EXIT_PLATEAU, FollowOptions, field_flags
+from crucible_worker.cli.options import EXIT_BUDGET, EXIT_FAILED, EXIT_PLATEAU, FollowOptions, field_flags
 from crucible_worker.cli.progress import Show, progress
 from crucible_worker.cli.refusals import refusing
-from crucible_worker.cli.requests import evaluations_to_run
+from crucible_worker.cli.requests import budget_of, evaluations_to_run
+from crucible_worker.cli.running import until_paused
 from crucible_worker.cli.tables import one_line
 from crucible_worker.cli.workspace import Termination, opened
 from crucible_worker.config import Settings
+from crucible_worker.engine.budgets import waits_for_budget
 from crucible_worker.engine.preparation import keys_of
 from crucible_worker.engine.specification import metric_key
 from crucible_worker.evaluations import Evaluations
@@ -194,14 +196,15 @@ def _goal(typed: FollowOptions) -> Goal | None:
 
 def _planned_evaluations(typed: FollowOptions, run_id: str, parts: EvaluatorParts | None) -> EvaluationPlan:
     plan_id = run_id if typed.plan_id is None else typed.plan_id
-    evaluated = typed.replace(run_id=None)
+    evaluated = typed.replace(run_id=None, max_cost=None, max_output_tokens=None)
+    bounds = {name.replace("max_", "max_run_", 1): value for name, value in budget_of(typed).items()}
     shown = os.fsencode(typed.directory.resolve()).decode(errors="backslashreplace")
     if shown != str(typed.directory.resolve()):
         raise InvalidField("DIR", f"is {shown}, a path that is not UTF-8: rename it")
     if not run_id:
         raise InvalidField("--run-id", "is needed: the directory has no name")
     if typed.plan is not None:
-        for flag, _ in evaluated.given():
+        for flag, _ in typed.replace(run_id=None).given():
             raise InvalidField(flag, "and --plan exclude each other: a plan's file says what is evaluated")
         try:
             return load_plan(typed.plan, plan_id=plan_id, run_id=run_id)
@@ -214,12 +217,13 @@ def _planned_evaluations(typed: FollowOptions, run_id: str, parts: EvaluatorPart
         plan_id=plan_id,
         run_id=run_id,
         eval_every=1,
-        evaluations=tuple(_planned(each.request) for each in evaluations),
+        evaluations=tuple(_planned(each.request, bounds) for each in evaluations),
     )
 
 
-def _planned(request: EvaluateRequest) -> PlannedEvaluation:
+def _planned(request: EvaluateRequest, bounds: Mapping[str, float | int]) -> PlannedEvaluation:
     names = [field.name for field in dataclasses.fields(PlannedEvaluation)]
+    request = dataclasses.replace(request, limits=dataclasses.replace(request.limits, **bounds))
     return PlannedEvaluation(**{name: getattr(request, name) for name in names})
 
 
@@ -302,6 +306,14 @@ async def run(
         log_writer.close(1.0)
     for line in [] if last is None else _unfinished(last):
         lines.say(line)
+    if lines.paused:
+        typer.echo(
+            f"crucible-worker: paused: {lines.paused} and those after it wait for a larger budget; `crucible-worker "
+            f"resume {lines.paused}` with a larger --max-run-cost or --max-run-output-tokens continues, and the "
+            "same command follows again",
+            err=True,
+        )
+        return EXIT_BUDGET
     if ending.plateau is not None:
         lines.stopped(ending.plateau)
         return EXIT_PLATEAU
@@ -326,7 +338,7 @@ class _Ending:
     def __init__(
         self, evaluations: Evaluations, plans: EvaluationPlans, *, stops: bool, idle_seconds: float | None
     ) -> None:
-        self._evaluations, self._plans = evaluations, plans
+        self.evaluations, self._plans = evaluations, plans
         self._stops, self._idle_seconds = stops, idle_seconds
         self.plateau: Plateau | None = None
         """The plateau by which it ends."""
@@ -348,9 +360,9 @@ class _Ending:
         """Cancel evaluations of checkpoints that have not begun when a plateau is reached; those under way end."""
         if self.plateau is None:
             return
-        for one in await self._evaluations.of_run(row.run_id):
+        for one in await self.evaluations.of_run(row.run_id):
             if one.state is EvaluationState.QUEUED and one.evaluation_id.startswith(f"{row.plan_id}-step-"):
-                await self._evaluations.cancel(one.evaluation_id, "no better checkpoint has come (--stop-on)")
+                await self.evaluations.cancel(one.evaluation_id, "no better checkpoint has come (--stop-on)")
 
 
 async def _until_ended(follows: Follows, row: FollowRow, lines: _FollowLines, ending: _Ending) -> Following | None:
@@ -371,6 +383,9 @@ async def _until_ended(follows: Follows, row: FollowRow, lines: _FollowLines, en
         else:
             last = following
             await told.look(following)
+            if lines.paused:
+                await until_paused(ending.evaluations, lines.paused)
+                return following
             if await ending.due(row, following):
                 await follows.end(row.run_id)
                 await ending.cancel_waiting(row)
@@ -418,6 +433,8 @@ class _FollowLines:
         self._after = 0
         self.failed = 0
         """Evaluations that failed."""
+        self.paused = ""
+        """The last evaluation that was paused by its budget."""
 
     @contextlib.asynccontextmanager
     async def shown(self, run_id: str, after: int) -> AsyncIterator[None]:
@@ -492,7 +509,14 @@ class _FollowLines:
         elif event.kind in _ENDS:
             await self._tell_end(event)
         elif event.kind is not EventKind.SAMPLE_COMPLETE:
+            if event.kind is EventKind.EVALUATION_PAUSED and await self._over_budget(event.evaluation_id):
+                self.paused = event.evaluation_id
             self._show(one_line(event.evaluation_id), event)
+
+    async def _over_budget(self, evaluation_id: str) -> bool:
+        with contextlib.suppress(NotFound):  # it was deleted meanwhile
+            return waits_for_budget(await self._evaluations.get(evaluation_id))
+        return False
 
     async def _tell_end(self, event: Event) -> None:
         try:

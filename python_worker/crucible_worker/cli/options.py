@@ -22,6 +22,7 @@ from crucible_worker.util.interrupts import INTERRUPTED
 
 __all__ = [
     "EVALUATORS",
+    "EXIT_BUDGET",
     "EXIT_FAILED",
     "EXIT_INTERRUPTED",
     "EXIT_PLATEAU",
@@ -38,6 +39,7 @@ __all__ = [
     "ModelRoot",
     "OpenAIServer",
     "Port",
+    "Price",
     "RequestField",
     "RequestOptions",
     "RunOptions",
@@ -89,9 +91,20 @@ EXIT_NOTHING_SCORED = 4
 EXIT_PLATEAU = 5
 """Exit status of `follow --stop-on`: no better checkpoint has come for as long as `--patience` says."""
 
+EXIT_BUDGET = 6
+"""Exit status: an evaluation is paused, as a bound of its cost or tokens is reached."""
+
 EXIT_INTERRUPTED = INTERRUPTED
 """Exit status of a command that Ctrl-C ended, as in shells."""
 
+Price = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--price",
+        metavar="PATTERN=PRICE",
+        help="Price of a million tokens of models: openai:lab/*=prompt:2.5,cached:1.25,output:10. Repeatable.",
+    ),
+]
 Config = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", help="TOML file with settings; flags and environment win.")
 ]
@@ -468,6 +481,23 @@ class RequestOptions(CommandOptions, abc.ABC):
         ),
         RequestField("limits.max_unscored"),
     ] = None
+    max_cost: Annotated[
+        float | None,
+        typer.Option(
+            metavar="COST",
+            min=0.0,
+            help="Pause once the calls of all models cost so much, by --price; `resume` with more continues. With "
+            "`follow`, all checkpoints together. [default: no limit]",
+        ),
+        RequestField("limits.max_cost"),
+    ] = None
+    max_output_tokens: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", min=0, help="Likewise, once all models have generated so many tokens. [default: no limit]"
+        ),
+        RequestField("limits.max_output_tokens"),
+    ] = None
     record: Annotated[
         str | None,
         typer.Option(
@@ -607,14 +637,7 @@ class SettingsOptions(CommandOptions):
             help="Tinker service, with the key in TINKER_API_KEY; another key needs --config. Repeatable.",
         ),
     ] = None
-    price: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--price",
-            metavar="PATTERN=PRICE",
-            help="Price of a million tokens of models: openai:lab/*=prompt:2.5,cached:1.25,output:10. Repeatable.",
-        ),
-    ] = None
+    price: Price = None
 
 
 class RunOptions(SettingsOptions, RequestOptions):

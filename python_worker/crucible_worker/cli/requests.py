@@ -49,6 +49,7 @@ __all__ = [
     "DEFAULT_MAX_TOKENS",
     "EvaluationToRun",
     "allowing",
+    "budget_of",
     "check_allowed",
     "dataset_of",
     "evaluations_to_run",
@@ -98,6 +99,8 @@ class EvaluationToRun:
     """The label of its progress."""
     resumes: bool = False
     """Whether the request is that of its record; then its pause ends, too."""
+    bounds: Mapping[str, float | int] = dataclasses.field(default_factory=dict)
+    """What it may spend when its pause ends, by the names of its limits; as it is where absent."""
 
 
 def evaluations_to_run(typed: RequestOptions, parts: EvaluatorParts | None = None) -> tuple[str, list[EvaluationToRun]]:
@@ -243,7 +246,10 @@ def _asked(typed: RequestOptions, model: str, parts: EvaluatorParts | None) -> E
             dataset=_samples(typed),
             sampling=None if typed.task and not _says_how_to_sample(typed) else sampling,
             limits=Limits(
-                max_unscored=typed.max_unscored, concurrency=typed.concurrency, deadline_ms=_deadline_ms(typed)
+                max_unscored=typed.max_unscored,
+                concurrency=typed.concurrency,
+                deadline_ms=_deadline_ms(typed),
+                **budget_of(typed),
             ),
             metric_prefix=typed.prefix or "",
             labels=_labels(typed.label, {}),
@@ -253,6 +259,12 @@ def _asked(typed: RequestOptions, model: str, parts: EvaluatorParts | None) -> E
         model=model,
         label=model,
     )
+
+
+def budget_of(typed: RequestOptions) -> dict[str, Any]:
+    """What flags say that the calls of an evaluation may take, by the fields of its limits."""
+    given = {"max_cost": typed.max_cost, "max_output_tokens": typed.max_output_tokens}
+    return {name: value for name, value in given.items() if value is not None}
 
 
 def _samples(typed: RequestOptions) -> Dataset:
@@ -404,6 +416,7 @@ def _member(member: SuiteMember, index: int, typed: RequestOptions, model: str) 
         limits = dataclasses.replace(limits, concurrency=typed.concurrency)
     if typed.timeout is not None:
         limits = dataclasses.replace(limits, deadline_ms=_deadline_ms(typed))
+    limits = dataclasses.replace(limits, **budget_of(typed))
     metric_prefix = f"{typed.prefix or ''}{planned.metric_prefix}"
     at_most_bytes(metric_prefix, bounds.EVALUATE_REQUEST_METRIC_PREFIX_MAX_BYTES, "--prefix")
     sizes = [limit for limit in (typed.samples, planned.dataset.limit) if limit is not None]

@@ -37,7 +37,14 @@ from crucible_bridge.types import (
     format_model,
 )
 from crucible_worker.analysis.comparison import Comparisons
-from crucible_worker.cli.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_NOTHING_SCORED, EXIT_USAGE, settings_or_exit
+from crucible_worker.cli.options import (
+    EXIT_BUDGET,
+    EXIT_FAILED,
+    EXIT_INTERRUPTED,
+    EXIT_NOTHING_SCORED,
+    EXIT_USAGE,
+    settings_or_exit,
+)
 from crucible_worker.cli.progress import Show, progress
 from crucible_worker.cli.reading import read_or_exit, say_state
 from crucible_worker.cli.refusals import Refused, in_flags, refusing
@@ -46,6 +53,7 @@ from crucible_worker.cli.requests import EvaluationToRun
 from crucible_worker.cli.tables import evaluation_as_data, write_table
 from crucible_worker.cli.workspace import Termination, opened, with_roots
 from crucible_worker.config import Settings
+from crucible_worker.engine.budgets import waits_for_budget
 from crucible_worker.engine.phases import Phase
 from crucible_worker.engine.resuming import refuse_bound
 from crucible_worker.evaluations import Evaluations
@@ -74,6 +82,7 @@ __all__ = [
     "resume_at_worker",
     "resume_here",
     "run",
+    "until_paused",
     "unwritable",
     "write_error",
 ]
@@ -191,6 +200,11 @@ class EvaluationRun:
     """Whether it had ended before: this command shows its result, and has not evaluated."""
 
     @property
+    def over_budget(self) -> bool:
+        """Whether it is paused, as a bound of its cost or tokens is reached."""
+        return waits_for_budget(self.evaluation)
+
+    @property
     def succeeded(self) -> bool:
         """Whether every evaluator finished."""
         finished = all(result.problem is None for result in self.evaluation.results)
@@ -280,13 +294,15 @@ async def _one(
         try:
             with refusing(settings, evaluators, asked.path, model=asked.model):
                 if asked.resumes and failed is None:
-                    await evaluations.end_pause(asked.request.evaluation_id)
+                    await evaluations.end_pause(asked.request.evaluation_id, asked.bounds)
                 evaluation, existed = await evaluations.start(asked.request, recorded=asked.resumes)
         except Refused as refused:
             return NotRun(model=asked.model, name=asked.name, error=refused.error, message=str(refused), refused=True)
         except BridgeError as error:
             message = in_flags(error, settings, evaluators, asked.path, model=asked.model)
             return NotRun(model=asked.model, name=asked.name, error=error, message=message, refused=False)
+        if waits_for_budget(evaluation):
+            break
         if after is None:
             # Earlier events are not shown again.
             after = evaluation.last_sequence if existed else 0
@@ -376,9 +392,20 @@ async def _shown(evaluations: Evaluations, evaluation_id: str, after: int, label
             for event in events:
                 show(label, event)
                 after, kind = event.sequence, event.kind
+            if kind is EventKind.EVALUATION_PAUSED and waits_for_budget(await evaluations.get(evaluation_id)):
+                await until_paused(evaluations, evaluation_id)
+                return after, False
             if kind is EventKind.EVALUATION_INTERRUPT:
                 return after, True
     return after, False
+
+
+async def until_paused(evaluations: Evaluations, evaluation_id: str) -> None:
+    """Wait until the calls in flight of a paused evaluation have their answers, if this process makes them."""
+    while True:
+        if evaluations.phase(evaluation_id) in (None, Phase.PAUSED):
+            return
+        await asyncio.sleep(PHASE_SECONDS)
 
 
 async def _first_unscored(evaluations: Evaluations, evaluation: Evaluation) -> dict[str, SampleResult]:
@@ -475,6 +502,17 @@ class RunSummary:
 
     def exit_code(self) -> int:
         """0 if every evaluator finished and scored, 4 if one finished without a score; these are named on stderr."""
+        over = [each.evaluation for each in self.several if isinstance(each, EvaluationRun) and each.over_budget]
+        for evaluation in over:
+            command = f"crucible-worker resume {shlex.quote(evaluation.evaluation_id)}{self.place or ''}"
+            option = "--" + evaluation.waiting_for.split(":")[0].removeprefix("a larger ").replace("_", "-")
+            typer.echo(
+                f"crucible-worker: paused: {evaluation.evaluation_id} waits for {evaluation.waiting_for}; "
+                f"{command} {option} MORE continues",
+                err=True,
+            )
+        if over:
+            return EXIT_BUDGET
         scored = self._tell_without_scores()
         if all(isinstance(each, EvaluationRun) and each.succeeded for each in self.several):
             return 0 if scored else EXIT_NOTHING_SCORED
@@ -661,23 +699,24 @@ def _title(evaluation: Evaluation) -> str:
 _BEGIN = (EvaluationState.INTERRUPTED, EvaluationState.FAILED)
 
 
-def resume_at_worker(evaluation_id: str | None, *places: Any, as_json: bool) -> int:
+def resume_at_worker(evaluation_id: str | None, *places: Any, as_json: bool, bounds: Mapping[str, float | int]) -> int:
     """Have a worker resume an evaluation, or every interrupted one; returns the exit code.
 
     Args:
         evaluation_id: which; every interrupted one if None.
         places: as of `read_or_exit`.
         as_json: write JSON.
+        bounds: what it may spend now.
     """
 
     async def resume(bridge: Bridge) -> int:
         if evaluation_id is not None:
-            say_state(await bridge.evaluation.resume_evaluation(evaluation_id), as_json)
+            say_state(await bridge.evaluation.resume_evaluation(evaluation_id, **bounds), as_json)
             return 0
         refused = 0
         for evaluation in await _interrupted(bridge):
             try:
-                say_state(await bridge.evaluation.resume_evaluation(evaluation.evaluation_id), as_json)
+                say_state(await bridge.evaluation.resume_evaluation(evaluation.evaluation_id, **bounds), as_json)
             except BridgeError as error:
                 refused += 1
                 _say_refused(evaluation, error, as_json)
@@ -686,13 +725,16 @@ def resume_at_worker(evaluation_id: str | None, *places: Any, as_json: bool) -> 
     return read_or_exit(resume, *places)
 
 
-def resume_here(evaluation_id: str | None, *places: Any, as_json: bool, **flags: Any) -> int:
+def resume_here(
+    evaluation_id: str | None, *places: Any, as_json: bool, bounds: Mapping[str, float | int], **flags: Any
+) -> int:
     """Run the rest of an evaluation, or of every interrupted one, in this process; returns the exit code.
 
     Args:
         evaluation_id: which; every interrupted one if None. One that runs only has its pause ended.
         places: as of `read_or_exit`: they name a journal of this machine.
         as_json: write JSON.
+        bounds: what it may spend now.
         flags: settings of the worker that runs in this process meanwhile.
     """
 
@@ -702,7 +744,7 @@ def resume_here(evaluation_id: str | None, *places: Any, as_json: bool, **flags:
         evaluation = await bridge.evaluation.get_evaluation(evaluation_id)
         if evaluation.state in _BEGIN:
             return [evaluation]
-        say_state(await bridge.evaluation.resume_evaluation(evaluation_id), as_json)
+        say_state(await bridge.evaluation.resume_evaluation(evaluation_id, **bounds), as_json)
         return []
 
     asked: list[EvaluationToRun] = []
@@ -717,7 +759,9 @@ def resume_here(evaluation_id: str | None, *places: Any, as_json: bool, **flags:
         model = format_model(evaluation.request.model)
         # A name of its own: evaluations of several data sets are not compared.
         name = evaluation.evaluation_id
-        asked.append(EvaluationToRun(request=evaluation.request, model=model, name=name, label=name, resumes=True))
+        asked.append(
+            EvaluationToRun(request=evaluation.request, model=model, name=name, label=name, resumes=True, bounds=bounds)
+        )
     if not asked:
         return EXIT_FAILED if refused else 0
     config, state_dir, *_ = places

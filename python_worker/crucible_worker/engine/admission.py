@@ -39,6 +39,7 @@ from crucible_worker.backends.orchestrator import Caller
 from crucible_worker.datasets.loading import LoadedDataset
 from crucible_worker.engine import claims, controls
 from crucible_worker.engine.auxiliary_models import refuse_without_caller, unused_parts
+from crucible_worker.engine.budgets import RunBudgets
 from crucible_worker.engine.claims import EvaluationOwners
 from crucible_worker.engine.controls import Control, Ending, controls_at_work
 from crucible_worker.engine.engine import Attempt
@@ -127,6 +128,7 @@ class Admission:
         """Whether what a drain interrupts waits for a call: its user has ended the command that runs it."""
         self.preparer = Preparer(sources)
         """Makes plans."""
+        self._run_budgets = RunBudgets()
         self.turns = asyncio.Semaphore(limits.max_running_evaluations)
         """A place for each evaluation that runs."""
         self._journal, self._locks, self._reaper = journal, locks, reaper
@@ -556,6 +558,8 @@ class Admission:
                     limits=self._limits,
                     worker_id=self._worker_id,
                     received=received,
+                    prices=self.preparer.prices,
+                    run_budgets=self._run_budgets,
                 )
             )
         return claimed.row, claimed.existed

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from crucible_bridge.errors import AlreadyExists, FailedPrecondition, InternalError
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import EvaluateRequest, EvaluationState, Verdict
-from crucible_worker.engine import controls
+from crucible_worker.engine import budgets, controls
 from crucible_worker.engine.specification import differing_fields
 from crucible_worker.events import run_events
 from crucible_worker.history import lifecycle, resumptions
@@ -295,6 +295,7 @@ def _create(
     _record_large_parts(transaction, number, request)
     _record_rendering(transaction, number, Renderings())
     record_rules(transaction, number, 1, graders)
+    budgets.create(transaction, number, request.run_id, budgets.bounds_of(request.limits))
     row = (
         find_by_number(transaction, number) if contents is None else prepared(transaction, number, contents, worker_id)
     )

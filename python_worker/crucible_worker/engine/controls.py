@@ -19,6 +19,7 @@ from crucible_bridge.events import EventKind
 from crucible_bridge.problems import problem_of
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Problem
+from crucible_worker.engine import budgets
 from crucible_worker.events import run_events
 from crucible_worker.history import lifecycle
 from crucible_worker.history.resumptions import MAX_BACKOFF_SECONDS
@@ -126,6 +127,9 @@ def _tell(transaction: Transaction, number: int, kind: EventKind, reason: str) -
 _log = structlog.get_logger(__name__)
 
 
+_NONE: Mapping[str, float | int] = {}
+
+
 class Ending(enum.Enum):
     """What stopped an attempt before its samples were done."""
 
@@ -201,19 +205,34 @@ def controls_at_work(source: Reads) -> Mapping[int, Control]:
     return {number: Control(change, bool(paused), concurrency) for number, change, paused, concurrency in rows}
 
 
-def set_paused(transaction: Transaction, number: int, paused: bool) -> EvaluationRow:
+def set_paused(
+    transaction: Transaction, number: int, paused: bool, *, why: str = "", bounds: Mapping[str, float | int] = _NONE
+) -> EvaluationRow:
     """Pause an evaluation, or end its pause; returns its row.
+
+    Args:
+        transaction: the transaction.
+        number: of the evaluation.
+        paused: which of both.
+        why: the bound of its budget that is reached; empty if a caller pauses it.
+        bounds: what a resumption may spend, by the names of its limits.
 
     Raises:
         NotFound: it was removed.
-        FailedPrecondition: it has ended (EVALUATION_ENDED).
+        FailedPrecondition: it has ended (EVALUATION_ENDED), or its budget is spent (BUDGET_SPENT).
     """
     row = _not_ended(transaction, number)
-    if row.paused == paused:
-        return row
+    if not paused:
+        budgets.raise_bounds(transaction, row, bounds)
+    if why:
+        budgets.note_spent(transaction, number, why)
+    if row.paused == paused and not bounds:
+        return find_by_number(transaction, number) if why else row
     _write(transaction, dataclasses.replace(row, paused=paused))
-    kind = EventKind.EVALUATION_PAUSED if paused else EventKind.EVALUATION_RESUMED
-    lifecycle.append(transaction, number, (run_events.paused(row, kind),))
+    if row.paused != paused:
+        kind = EventKind.EVALUATION_PAUSED if paused else EventKind.EVALUATION_RESUMED
+        reason = f"waits for {why}" if why else ""
+        lifecycle.append(transaction, number, (run_events.paused(row, kind, reason),))
     return find_by_number(transaction, number)
 
 

@@ -27,6 +27,7 @@ from crucible_bridge.types import (
     EvaluationState,
     EvaluatorResult,
     Metrics,
+    ModelPrice,
     ModelRef,
     Problem,
     ServerEngine,
@@ -36,6 +37,7 @@ from crucible_worker.backends.base import Model
 from crucible_worker.backends.orchestrator import Caller
 from crucible_worker.engine import claims, controls
 from crucible_worker.engine.auxiliary_models import confirm_weights, full_fingerprint, name_of
+from crucible_worker.engine.budgets import CostBudget, RunBudgets, read_budget, writing
 from crucible_worker.engine.claims import EvaluationOwners
 from crucible_worker.engine.controls import INTERRUPTS, Control, Ending, Stopped, control_of, stopped_by
 from crucible_worker.engine.evaluator_progress import EvaluatorProgress, items_left, recorded_spans
@@ -80,6 +82,8 @@ class Attempt:
         limits: WorkerLimits,
         worker_id: str,
         received: float,
+        prices: tuple[ModelPrice, ...] = (),
+        run_budgets: RunBudgets | None = None,
     ) -> None:
         """See the module.
 
@@ -93,6 +97,8 @@ class Attempt:
             limits: the worker's.
             worker_id: the worker's.
             received: time of receipt by `time.monotonic`.
+            prices: of models.
+            run_budgets: of this worker's attempts.
         """
         self.row = row
         self.running = False
@@ -120,6 +126,9 @@ class Attempt:
         self._timeouts = TimeoutQueue()
         outages = ModelOutages(self, self._timeouts, seconds=limits.outage_seconds, name_of=self._name_of)
         self._gate = RetryPolicy(row.total, outages)
+        self._prices, self._run_budgets = prices, RunBudgets() if run_budgets is None else run_budgets
+        self._budget: CostBudget | None = None
+        self._reading_budget: asyncio.Task[None] | None = None
         self._comparing: asyncio.Task[None] | None = None
         self._stopped: asyncio.Future[Stopped] = asyncio.get_running_loop().create_future()
         self._spent = Spent()
@@ -140,7 +149,8 @@ class Attempt:
         """What it does now."""
         if self.model is None:
             return Phase.READING
-        if self._throttle.paused and not self._gate.asking:
+        waiting = 0 if self._budget is None else self._budget.waiting
+        if self._throttle.paused and self._gate.asking <= waiting:
             return Phase.PAUSED
         if not self.running:
             return Phase.WAITING
@@ -208,8 +218,41 @@ class Attempt:
                 self._run.close()
             self._stopped.set_result(Stopped(ending, problem))
 
+    def budget_spent(self, why: str) -> None:
+        """See `BudgetListener`."""
+        number, budget = self.row.number, self._budget
+
+        def pause(transaction: Transaction) -> EvaluationRow:
+            return controls.set_paused(transaction, number, True, why=why)
+
+        self._journal.submit(writing(budget, pause)).add_done_callback(self._paused)
+
+    def usage_unknown(self, problem: Problem) -> None:
+        """See `BudgetListener`."""
+        self.stop(Ending.FAULT, problem)
+
+    def _paused(self, written: asyncio.Future[EvaluationRow]) -> None:
+        if written.cancelled():
+            return
+        if (error := written.exception()) is not None:
+            self.fail(error)
+        else:
+            self.apply(Control.of(written.result()))
+
+    async def _read_budget(self) -> None:
+        """Apply the bounds that callers have set meanwhile."""
+        try:
+            found = await self._journal.read(read_budget, self.row.number)
+        except (BridgeError, JournalUnavailable) as error:
+            self.fail(error)
+            return
+        if found is not None and self._budget is not None:
+            self._budget.apply(found[0])
+
     def apply(self, control: Control) -> None:
         """Apply what callers have set meanwhile."""
+        if self._budget is not None and not control.paused:
+            self._reading_budget = asyncio.create_task(self._read_budget())
         if self._throttle.apply(control):
             self._arm_deadline()
             if self._run is not None:  # a pause is no stall
@@ -236,8 +279,11 @@ class Attempt:
                 await self._complete(*work.result())
         finally:
             ticker.cancel()
-            if self._comparing is not None:
-                self._comparing.cancel()
+            for task in (self._comparing, self._reading_budget):
+                if task is not None:
+                    task.cancel()
+            if self._budget is not None:
+                self._run_budgets.leave(self._budget)
             self._timeouts.close()
             if self._deadline is not None:
                 self._deadline.cancel()
@@ -265,6 +311,21 @@ class Attempt:
         number = self.row.number
         # What changed between the claim and the moment from which news of changes reach this attempt.
         self.apply(await self._journal.read(control_of, number))
+        if (found := await self._journal.read(read_budget, number)) is not None:
+            self._budget = self._gate.budget = CostBudget(
+                self.row,
+                *found,
+                prices=self._prices,
+                siblings=self._run_budgets,
+                listener=self,
+                timeouts=self._timeouts,
+            )
+            self._run_budgets.enter(self._budget)
+            await self._journal.submit(self._budget.write)
+            if why := self._budget.reached:  # then it waits without taking a turn from others
+                self.apply(
+                    Control.of(await self._journal.submit(lambda now: controls.set_paused(now, number, True, why=why)))
+                )
         if self._prepare is not None:
             await self._get_ready(self._prepare)
         async with self._turn():
@@ -279,6 +340,7 @@ class Attempt:
                 timeouts=self._timeouts,
                 limits=self._limits,
                 seconds_left=self._seconds_left,
+                budget=self._budget,
             )
             plan = self._plan = samples.plan
             self._comparing = asyncio.create_task(self._compare_fully(plan))
@@ -306,6 +368,7 @@ class Attempt:
                     spent=self._spent,
                     active_ns=self._active_ns,
                     failed=self.fail,
+                    budget=self._budget,
                 ),
                 runs,
             )
@@ -411,11 +474,17 @@ class Attempt:
                 if further:
                     rate = (done - told[0]) / (now - told_at)
                     await self._journal.submit(
-                        lambda transaction: lifecycle.progress(transaction, self.row, rate, active_ns, questions)  # noqa: B023 - awaited here
+                        writing(
+                            self._budget,
+                            lambda transaction: lifecycle.progress(transaction, self.row, rate, active_ns, questions),  # noqa: B023 - awaited here
+                        )
                     )
                 else:
                     await self._journal.submit(
-                        lambda transaction: lifecycle.keep_time(transaction, number, active_ns)  # noqa: B023 - awaited here
+                        writing(
+                            self._budget,
+                            lambda transaction: lifecycle.keep_time(transaction, number, active_ns),  # noqa: B023 - awaited here
+                        )
                     )
             except BridgeError as error:
                 self.fail(error)
@@ -491,7 +560,7 @@ class Attempt:
 
     async def _submit_end(self, transition: Callable[[Transaction], None]) -> None:
         try:
-            await self._journal.submit(transition)
+            await self._journal.submit(writing(self._budget, transition))
         except JournalUnavailable as error:
             # The lock is released all the same: the first worker that can write records the interruption.
             _log.warning("end_not_written", reason=error.reason)

@@ -39,6 +39,7 @@ from crucible_bridge.types import (
 from crucible_worker.backends.base import Backend, Model, Reading
 from crucible_worker.backends.orchestrator import Caller
 from crucible_worker.datasets.loading import DatasetCache, LoadedDataset, MalformedSample, load
+from crucible_worker.engine.budgets import bounds_of, refuse_unpriced
 from crucible_worker.engine.claims import Contents
 from crucible_worker.engine.prompting import Prompter, prompter_of, refuse_further_parts
 from crucible_worker.engine.specification import PlacedKeys, fingerprint, refuse_equal_keys, refuse_large_options
@@ -329,10 +330,32 @@ class Preparer:
         Raises:
             BridgeError: one cannot be; see `Backend.check`.
         """
+        self.refuse_unpriced(request, evaluators)
         await self._backend(request.model, "model").check(request.model)
         for index, (_, evaluator) in enumerate(evaluators):
             if isinstance(evaluator, HasAuxiliaryModels):
                 await self._others(index, evaluator, lambda backend, model: backend.check(model))
+
+    def refuse_unpriced(
+        self, request: EvaluateRequest, evaluators: tuple[tuple[EvaluatorSpec, Evaluator], ...]
+    ) -> None:
+        """Refuse a bound of the cost where a model of a request has no price.
+
+        Raises:
+            FailedPrecondition: one has none (NO_PRICE).
+        """
+        others = [
+            model
+            for _, evaluator in evaluators
+            if isinstance(evaluator, HasAuxiliaryModels)
+            for model in evaluator.auxiliary_models.values()
+        ]
+        refuse_unpriced(bounds_of(request.limits), (request.model, *others), self.prices)
+
+    @property
+    def prices(self) -> tuple[ModelPrice, ...]:
+        """What tokens cost."""
+        return self._sources.prices
 
     async def prepare(
         self,
@@ -351,6 +374,7 @@ class Preparer:
         Raises:
             BridgeError: either is not available; see `datasets.loading.load` and `Backend.open`.
         """
+        self.refuse_unpriced(request, evaluators)
         backend = self._backend(request.model, "model")
         loaded = await self.load(request.dataset, evaluators)
         prompter = await self.prompter(request, evaluators, loaded)

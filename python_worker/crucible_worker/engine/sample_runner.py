@@ -25,6 +25,7 @@ from crucible_bridge.types import (
     EvaluatorRendering,
     Limits,
     ModelInput,
+    ModelRef,
     Problem,
     Record,
     Sample,
@@ -33,7 +34,7 @@ from crucible_bridge.types import (
     Verdict,
 )
 from crucible_worker.backends.base import Capability
-from crucible_worker.backends.metering import Meter
+from crucible_worker.backends.metering import Charged, Meter
 from crucible_worker.datasets.loading import MalformedSample
 from crucible_worker.engine.auxiliary_models import (
     GatedCaller,
@@ -41,6 +42,7 @@ from crucible_worker.engine.auxiliary_models import (
     load_auxiliary_models,
     record_weights,
 )
+from crucible_worker.engine.budgets import CostBudget
 from crucible_worker.engine.preparation import Plan
 from crucible_worker.engine.recording import FinishedSample, Recorded, Recorder, sample_bytes
 from crucible_worker.engine.renderings import first_joint, of_auto, pinned
@@ -277,6 +279,7 @@ class SampleRunner:
         timeouts: TimeoutQueue,
         limits: WorkerLimits,
         seconds_left: Callable[[], float | None],
+        budget: CostBudget | None,
     ) -> None:
         """See `get_ready`."""
         self.plan = plan
@@ -295,6 +298,7 @@ class SampleRunner:
         self.gate = gate
         """Every call of a model passes it."""
         self._request, self._gate, self._timeouts, self._limits = request, gate, timeouts, limits
+        self._charged = _charges(budget, request.model, plan)
         self._seconds_left = seconds_left
         self._seed = (request.sampling.seed if request.sampling is not None else None) or 0
         self._says = request.record is not Record.NONE
@@ -328,10 +332,11 @@ class SampleRunner:
             slot.renderer,
             sample_timeout.seconds_left,
             self.plan.reading,
+            self._charged.get(None),
         )
         auxiliary_models: Mapping[str, RetryingModel | Unloaded] = {}
         if slot.auxiliary_models:
-            auxiliary_models = self._auxiliary_models_of(slot, sample_timeout, transcript)
+            auxiliary_models = self._auxiliary_models_of(place, slot, sample_timeout, transcript)
         if (caller := self.plan.caller) is not None:
             caller = GatedCaller(caller, self._gate, sample_timeout.answered, evaluator=slot.label, repeat=place.repeat)
         started = time.perf_counter_ns()
@@ -372,7 +377,7 @@ class SampleRunner:
         )
 
     def _auxiliary_models_of(
-        self, slot: EvaluatorSlot, sample_timeout: SampleTimeout, transcript: Transcript | None
+        self, place: SampleKey, slot: EvaluatorSlot, sample_timeout: SampleTimeout, transcript: Transcript | None
     ) -> Mapping[str, RetryingModel | Unloaded]:
         """The further models of an evaluator as one sample sees them, by name."""
         return {
@@ -386,6 +391,7 @@ class SampleRunner:
                 slot.auxiliary_renderers.get(name),
                 sample_timeout.seconds_left,
                 slot.auxiliary_reading,
+                self._charged.get((place.evaluator, name)),
             )
             for name, model in slot.auxiliary_models.items()
         }
@@ -503,6 +509,7 @@ async def get_ready(
     timeouts: TimeoutQueue,
     limits: WorkerLimits,
     seconds_left: Callable[[], float | None],
+    budget: CostBudget | None = None,
 ) -> SampleRunner:
     """Load the models of a plan, find how they are prompted, and start the processes of its evaluators.
 
@@ -515,6 +522,7 @@ async def get_ready(
         timeouts: for the times of samples.
         limits: the worker's.
         seconds_left: returns the seconds until the evaluation's deadline; None if it has none.
+        budget: what its calls may cost; None if that is not bounded.
 
     Raises:
         BridgeError: the model cannot be loaded.
@@ -533,8 +541,30 @@ async def get_ready(
         await evaluator.get_ready()
     folder = folder_of(journal.folder, row)
     return SampleRunner(
-        row, request, ready, renderings, folder, gate=gate, timeouts=timeouts, limits=limits, seconds_left=seconds_left
+        row,
+        request,
+        ready,
+        renderings,
+        folder,
+        gate=gate,
+        timeouts=timeouts,
+        limits=limits,
+        seconds_left=seconds_left,
+        budget=budget,
     )
+
+
+def _charges(budget: CostBudget | None, model: ModelRef, plan: Plan) -> Mapping[tuple[int, str] | None, Charged]:
+    """What counts the calls of each model towards a budget: None is the evaluated one, others by evaluator and name."""
+    if budget is None:
+        return {}
+    others = {
+        (index, name): budget.charged(other)
+        for index, (_, evaluator) in enumerate(plan.evaluators)
+        if isinstance(evaluator, HasAuxiliaryModels)
+        for name, other in evaluator.auxiliary_models.items()
+    }
+    return {None: budget.charged(model), **others}
 
 
 def close_processes(plan: Plan) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 from crucible_worker.engine import recording
+from crucible_worker.engine.budgets import CostBudget, writing
 from crucible_worker.engine.controls import Control
 from crucible_worker.engine.evaluator_progress import EvaluatorProgress
 from crucible_worker.engine.recording import FinishedSample
@@ -103,6 +104,7 @@ class SampleScheduler:
         spent: Spent,
         active_ns: Callable[[], int],
         failed: Callable[[BaseException], None],
+        budget: CostBudget | None = None,
     ) -> None:
         """See the module.
 
@@ -116,6 +118,7 @@ class SampleScheduler:
             spent: gets the usage of committed samples.
             active_ns: returns the time with this owner so far.
             failed: called with the error when nothing more can be written, or by a bug of the worker.
+            budget: recorded with each batch of results.
         """
         self.samples = samples
         """Runs single samples."""
@@ -124,7 +127,7 @@ class SampleScheduler:
         self.done = 0
         """Committed results of this attempt."""
         self._journal, self._row, self._runs, self._active_ns, self._failed = journal, row, runs, active_ns, failed
-        self._throttle, self._items = throttle, items
+        self._throttle, self._items, self._budget = throttle, items, budget
         self._closed = False
         self._at_work = 0
         self._to_write: list[FinishedSample] = []
@@ -196,9 +199,10 @@ class SampleScheduler:
         kept, self._to_write = self._to_write, []
         size = sum([one.weight for one in kept])
         active_ns, row, recorder = self._active_ns(), self._row, self.samples.recorder
-        self._journal.submit(
-            lambda transaction: recording.commit_samples(transaction, row, kept, active_ns, recorder), size=size
-        ).add_done_callback(functools.partial(self._written_now, kept, size))
+        write = writing(
+            self._budget, lambda transaction: recording.commit_samples(transaction, row, kept, active_ns, recorder)
+        )
+        self._journal.submit(write, size=size).add_done_callback(functools.partial(self._written_now, kept, size))
 
     def _written_now(self, kept: Sequence[FinishedSample], size: int, future: asyncio.Future[Any]) -> None:
         self._unwritten -= size

@@ -30,7 +30,7 @@ from crucible_bridge.types import (
 )
 from crucible_worker.backends.base import Capability, Model, Reading, Rendered, Tokenizer, WrappedModel
 from crucible_worker.backends.distributions import HIGHEST_LOGPROB, Measured, impossible
-from crucible_worker.backends.metering import Meter
+from crucible_worker.backends.metering import Charged, Meter
 from crucible_worker.inference.transcripts import CallListener
 from crucible_worker.util.error_reporter import logged
 from crucible_worker.util.model_refs import format_original_model
@@ -105,6 +105,16 @@ class OutageListener(Protocol):
 
     def model_gone(self, outage: Outage) -> None:
         """It has lasted too long."""
+
+
+class CallBudget(Protocol):
+    """What the calls of an attempt may cost."""
+
+    async def room(self) -> None:
+        """Wait until another call may begin."""
+
+    def close(self) -> None:
+        """End all waits."""
 
 
 class ModelOutages:
@@ -277,6 +287,8 @@ class RetryPolicy:
         """Open, with a retry budget for so many samples; without `outages` no call waits for a model."""
         self.outages = outages
         """The models that do not answer."""
+        self.budget: CallBudget | None = None
+        """What calls may cost, if that is bounded."""
         self.samples = samples
         """Number of samples, as far as they are counted."""
         self.asking = 0
@@ -294,6 +306,8 @@ class RetryPolicy:
         self._closed = True
         if self.outages is not None:
             self.outages.close()
+        if self.budget is not None:
+            self.budget.close()
 
     async def call(
         self,
@@ -326,6 +340,8 @@ class RetryPolicy:
         while True:
             if outages is not None and model is not None and outages.now:
                 await outages.over(model)
+            if counter is not None and self.budget is not None:
+                await self.budget.room()
             attempt += 1
             if self._closed:
                 raise Cancelled("the evaluation has ended")
@@ -412,6 +428,7 @@ class RetryingModel(WrappedModel):
         renderer: str | None = None,
         seconds_left: Callable[[], float | None] | None = None,
         reading: Reading | None = None,
+        charged: Charged | None = None,
     ) -> None:
         """Of a model.
 
@@ -423,8 +440,9 @@ class RetryingModel(WrappedModel):
             renderer: what `auto` was resolved to before.
             seconds_left: returns the seconds that the sample has left; None if its time has no end.
             reading: how it reads text; the model's if None.
+            charged: called with what each answered call took.
         """
-        self.meter = meter = Meter()
+        self.meter = meter = Meter(charged)
         """Usage of the calls that got an answer, including their failed tries."""
         metered = model.metered(meter) if model.reports_usage else None
         self._unmetered = model

@@ -218,6 +218,7 @@ def read_graders(text: str | None) -> Mapping[str, GraderVersions]:
 
 
 _CONTROLS = "FROM evaluation_controls AS control WHERE control.number = evaluations.number"
+_BUDGETS = "FROM evaluation_budgets AS budget WHERE budget.number = evaluations.number AND budget.spent <> ''"
 _WAITS = "FROM evaluation_waits AS wait WHERE wait.number = evaluations.number"
 _ELSEWHERE = {
     "apart": _APART,
@@ -227,7 +228,7 @@ _ELSEWHERE = {
     "concurrency": f"(SELECT concurrency {_CONTROLS})",
     "rules": rules_of("evaluations"),
     "graders": graders_of("evaluations"),
-    "waiting_for": f"COALESCE((SELECT waiting_for {_WAITS}), '')",
+    "waiting_for": f"COALESCE((SELECT spent {_BUDGETS}), (SELECT waiting_for {_WAITS}), '')",
     "not_before_ns": f"COALESCE((SELECT not_before_ns {_WAITS}), 0)",
 }
 MAX_ID_CHARS = 1_000

@@ -203,6 +203,7 @@ _REPLY = len(_USAGE) + 1
 """Where the record of a usage has what `reply_to_record` packed: after the judges."""
 _LATER_COUNTS = ("n_correct", "n_truncated_reasoning", "unscored_by_reason")
 _UNSET = (None, None, None, None)
+_BUDGETS = ("max_cost", "max_output_tokens", "max_run_cost", "max_run_output_tokens")
 
 
 def apart_to_record(request: EvaluateRequest) -> bytes | None:
@@ -226,6 +227,8 @@ def apart_to_record(request: EvaluateRequest) -> bytes | None:
         later["log_to"] = list(request.log_to)
     if request.models:
         later["models"] = dict(request.models)
+    if bounds := {name: value for name in _BUDGETS if (value := getattr(request.limits, name)) is not None}:
+        later["budgets"] = bounds
     return pack({"options": options, "labels": labels, **later}) if options or labels or later else None
 
 
@@ -245,7 +248,7 @@ def request_to_record(request: EvaluateRequest) -> bytes:
                 "skip_malformed": request.dataset.skip_malformed,
             },
             "sampling": None if request.sampling is None else _fields(request.sampling),
-            "limits": _fields(request.limits),
+            "limits": {name: value for name, value in _fields(request.limits).items() if name not in _BUDGETS},
             "metric_prefix": request.metric_prefix,
             "labels": {} if _digest_if_large(request.labels) is not None else dict(request.labels),
             "correlation_id": request.correlation_id,
@@ -271,7 +274,7 @@ def request_from_record(record: bytes, apart: bytes | None = None) -> EvaluateRe
     )
     if data["sampling"] is not None:
         data["sampling"] = SamplingParams(**{**data["sampling"], "stop": tuple(data["sampling"]["stop"])})
-    data["limits"] = Limits(**data["limits"])
+    data["limits"] = Limits(**data["limits"], **kept.get("budgets", {}))
     data["record"] = Record(kept.get("record", Record.FULL))
     data["log_to"] = tuple(kept.get("log_to", ()))
     data["models"] = kept.get("models", {})

@@ -278,6 +278,29 @@ WHEN NOT EXISTS (SELECT 1 FROM checkpoint_results WHERE number = OLD.number)
 BEGIN
     DELETE FROM evaluation_graders WHERE number = OLD.number;
 END;
+-- Evaluations whose cost or tokens are bounded. A bound that is not given is NULL.
+--   number: of the evaluation
+--   max_cost: bound of its cost
+--   max_output_tokens: bound of its generated tokens
+--   max_run_cost: bound of the cost of all rows of its run together
+--   max_run_output_tokens: likewise of the tokens
+--   cost: of all calls so far, those of repeated runs included
+--   output_tokens: likewise
+--   spent: which bound is reached, in words; empty if none is
+CREATE TABLE IF NOT EXISTS evaluation_budgets (
+    number INTEGER PRIMARY KEY,
+    max_cost REAL,
+    max_output_tokens INTEGER,
+    max_run_cost REAL,
+    max_run_output_tokens INTEGER,
+    cost REAL NOT NULL,
+    output_tokens INTEGER NOT NULL,
+    spent TEXT NOT NULL
+);
+CREATE TRIGGER IF NOT EXISTS evaluation_budgets_go AFTER DELETE ON evaluations
+BEGIN
+    DELETE FROM evaluation_budgets WHERE number = OLD.number;
+END;
 -- How often evaluations got an owner: an owner writes nothing any more once there was another one after it.
 CREATE TABLE IF NOT EXISTS owner_generations (number INTEGER PRIMARY KEY, generation INTEGER NOT NULL);
 CREATE TRIGGER IF NOT EXISTS owner_generations_go AFTER DELETE ON evaluations

@@ -397,7 +397,12 @@ class EvaluationService:
     async def _resume_evaluation(self, request: ResumeEvaluationRequest) -> ResumeEvaluationResponse:
         """End its pause."""
         bind_contextvars(evaluation_id=request.evaluation_id)
-        return ResumeEvaluationResponse(evaluation=await self._evaluations.resume(request.evaluation_id))
+        bounds = {
+            field.name: value
+            for field in dataclasses.fields(request)
+            if field.name != "evaluation_id" and (value := getattr(request, field.name)) is not None
+        }
+        return ResumeEvaluationResponse(evaluation=await self._evaluations.resume(request.evaluation_id, bounds))
 
     async def _set_evaluation_concurrency(
         self, request: SetEvaluationConcurrencyRequest

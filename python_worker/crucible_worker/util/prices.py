@@ -11,7 +11,7 @@ import fnmatch
 
 from crucible_bridge.types import ModelPrice, ModelRef, ModelUsage, Usage, format_model
 
-__all__ = ["priced"]
+__all__ = ["cost_of", "price_of", "priced"]
 
 _MILLION = 1_000_000
 
@@ -32,18 +32,22 @@ def priced(usage: Usage | None, model: ModelRef, prices: tuple[ModelPrice, ...])
     return dataclasses.replace(_with_cost(usage, format_model(model), prices), judges=judges)
 
 
+def price_of(model: str, prices: tuple[ModelPrice, ...]) -> ModelPrice | None:
+    """The price of a model: of the first pattern that fits; None without one."""
+    return next((price for price in prices if fnmatch.fnmatchcase(model, price.pattern)), None)
+
+
 def _with_cost(usage: Usage, model: str, prices: tuple[ModelPrice, ...]) -> Usage:
-    for price in prices:
-        if fnmatch.fnmatchcase(model, price.pattern):
-            return dataclasses.replace(usage, cost=_cost(usage, price))
-    return usage
-
-
-def _cost(usage: Usage, price: ModelPrice) -> float | None:
-    """What a usage costs; None if no tokens were reported."""
+    if (price := price_of(model, prices)) is None:
+        return usage
     if usage.prompt_tokens is None and usage.output_tokens is None:
-        return None
-    prompt, output = usage.prompt_tokens or 0, usage.output_tokens or 0
-    cached = min(usage.cached_prompt_tokens or 0, prompt)
+        return dataclasses.replace(usage, cost=None)
+    cost = cost_of(usage.prompt_tokens or 0, usage.output_tokens or 0, usage.cached_prompt_tokens or 0, price)
+    return dataclasses.replace(usage, cost=cost)
+
+
+def cost_of(prompt: int, output: int, cached: int, price: ModelPrice) -> float:
+    """What so many tokens cost, `cached` of the prompt's being from a cache."""
+    cached = min(cached, prompt)
     cheaper = price.prompt if price.cached is None else price.cached
     return ((prompt - cached) * price.prompt + cached * cheaper + output * price.output) / _MILLION

@@ -214,6 +214,7 @@ class TimeoutQueue:
         self._over = 0
         self._timer: asyncio.TimerHandle | None = None
         self._frozen_at: float | None = None
+        self._freezes = 0
 
     def within(self, seconds: float | None) -> Timeout:
         """Bound a block, from now on; with None it is unbounded until it is rescheduled."""
@@ -229,7 +230,8 @@ class TimeoutQueue:
             self._timer = None
 
     def freeze(self) -> None:
-        """Let no time pass for any block, until `go_on`."""
+        """Let no time pass for any block, until `go_on` was called as often as this."""
+        self._freezes += 1
         if self._frozen_at is None:
             self._frozen_at = asyncio.get_running_loop().time()
             if self._timer is not None:
@@ -238,7 +240,8 @@ class TimeoutQueue:
 
     def go_on(self) -> None:
         """Let time pass again: every block ends later by as long as it was frozen."""
-        if self._frozen_at is None:
+        self._freezes = max(0, self._freezes - 1)
+        if self._frozen_at is None or self._freezes:
             return
         frozen, self._frozen_at = asyncio.get_running_loop().time() - self._frozen_at, None
         running = {id(bound): bound for _, _, bound in self._entries if bound.running}

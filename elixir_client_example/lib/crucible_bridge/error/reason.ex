@@ -39,6 +39,7 @@ defmodule CrucibleBridge.Error.Reason do
           | :bad_score
           | :bad_tests
           | :beyond_log
+          | :budget_spent
           | :caller_left
           | :cancelled
           | :chat_template_not_stable
@@ -140,6 +141,7 @@ defmodule CrucibleBridge.Error.Reason do
           | :no_model_config
           | :no_model_root
           | :no_prefix_token
+          | :no_price
           | :no_prompt
           | :no_prompt_logprobs
           | :no_room_for_dataset
@@ -228,6 +230,7 @@ defmodule CrucibleBridge.Error.Reason do
           | :unknown_session
           | :unknown_tool
           | :unreadable
+          | :usage_not_reported
           | :weights_not_saved
           | :worker_not_ready
           | :wrong_token
@@ -239,9 +242,9 @@ defmodule CrucibleBridge.Error.Reason do
     backend_forbidden backend_key backend_quota backend_rate_limited backend_redirect
     backend_refused backend_timeout backend_unauthenticated backend_unreachable bad_backend
     bad_environment bad_evaluator bad_grader bad_group bad_logger bad_score bad_tests beyond_log
-    caller_left cancelled chat_template_not_stable checkpoint_changed choice_denied client_closed
-    client_failed dataset_changed dataset_changed_while_read dataset_not_read deadline_exceeded
-    device_not_found different_datasets draining duplicate_sample_id empty_dataset
+    budget_spent caller_left cancelled chat_template_not_stable checkpoint_changed choice_denied
+    client_closed client_failed dataset_changed dataset_changed_while_read dataset_not_read
+    deadline_exceeded device_not_found different_datasets draining duplicate_sample_id empty_dataset
     environments_closed environment_ended environment_not_started environment_protocol equal_keys
     error evaluation_ended evaluators_differ evaluator_failed experiment_closed extra_not_installed
     failed_fast failed_precondition fanout_node fanout_unreachable few_shot_refused file_reader_died
@@ -256,12 +259,12 @@ defmodule CrucibleBridge.Error.Reason do
     model_refused nan_logprob needs_caller not_cached not_ended not_finite not_found not_passable
     not_scored not_started no_adapter_config no_backend no_chat_template no_cookbook_tokenizer
     no_data_root no_evaluator_finished no_grading_pool no_greedy_tokens no_inspect_tasks no_judge
-    no_longer_retained no_model_config no_model_root no_prefix_token no_prompt no_prompt_logprobs
-    no_room_for_dataset no_safetensors no_sandbox no_scores no_such_column no_such_file
-    no_target_logprobs no_tokenizer no_tokens no_top_logprobs other_follow other_log other_model
-    other_plan other_specification outside_root out_of_memory out_of_range path_out_of_root
-    permission_denied pickled_weights_refused prompt_differs prompt_too_long queue_full
-    raw_conversation rendering_limit replicas_differ request_too_slow resource_exhausted
+    no_longer_retained no_model_config no_model_root no_prefix_token no_price no_prompt
+    no_prompt_logprobs no_room_for_dataset no_safetensors no_sandbox no_scores no_such_column
+    no_such_file no_target_logprobs no_tokenizer no_tokens no_top_logprobs other_follow other_log
+    other_model other_plan other_specification outside_root out_of_memory out_of_range
+    path_out_of_root permission_denied pickled_weights_refused prompt_differs prompt_too_long
+    queue_full raw_conversation rendering_limit replicas_differ request_too_slow resource_exhausted
     response_too_long retention rollout_failed rules_changed rules_differ samples_missing
     sample_timeout sandbox_lost served_name_differs server_not_started several_choices
     special_token_in_text stalled state_dir_locked state_dir_unusable stream_ended taken_over
@@ -272,7 +275,7 @@ defmodule CrucibleBridge.Error.Reason do
     unknown_evaluation unknown_evaluator unknown_experiment unknown_follow unknown_grader
     unknown_logger unknown_model unknown_option unknown_parameter unknown_plan unknown_renderer
     unknown_run unknown_sample unknown_server unknown_service unknown_session unknown_tool
-    unreadable weights_not_saved worker_not_ready wrong_token wrong_type
+    unreadable usage_not_reported weights_not_saved worker_not_ready wrong_token wrong_type
   )a
 
   # Whether it is retryable (- where the error says so), and the sentence; in the order of the names.
@@ -305,6 +308,7 @@ defmodule CrucibleBridge.Error.Reason do
   no The grader gave a score that does not fit its verdict.
   no The tests of the item are themselves wrong.
   no The position lies after the last event.
+  no The evaluation is paused, as a bound of its cost or tokens is reached: resume it with a larger one.
   - The caller that holds the model left; the same call with the same id resumes.
   no The caller ended the call, the batch or the evaluation.
   no The chat template renders a message differently if other messages follow; measure the last message only.
@@ -406,6 +410,7 @@ defmodule CrucibleBridge.Error.Reason do
   no The model's directory has no config.json.
   no The worker has no folder for models; start it with --model-root.
   no The model has no token that begins a text, so the first token cannot be measured.
+  no A bound of the cost is given, and a model has no price at this worker: set one with --price.
   no The tokenizer joins the whole prompt with an answer or a choice, so no token of the prompt is left.
   no The server gives no log-probabilities of a prompt.
   yes The data set is too large for memory, and cannot be written to a file; make room on the disk.
@@ -494,6 +499,7 @@ defmodule CrucibleBridge.Error.Reason do
   no There is no such session.
   no The adapter has no such tool.
   no The file cannot be read; check its permissions, and the line that the message names.
+  no A bound of cost or tokens is given, and a model's server does not say how many tokens its answers take.
   yes The Elixir client could not save the weights of the session to evaluate; its log says why.
   yes The worker was not ready within the time that the client waited; look at the worker's log.
   no The call carries a token that is not the worker's.

@@ -271,8 +271,8 @@ end
 
 defmodule CrucibleBridge.V1.Limits do
   @moduledoc """
-  Bounds of an evaluation. If an evaluation resumes, deadline_ms is the first request's; the others are those of the
-  request that resumes it. WorkerInfo.limits has the worker's defaults under the names given here.
+  Bounds of an evaluation. If an evaluation resumes, deadline_ms and what it may spend are the first request's; the
+  others are those of the request that resumes it. WorkerInfo.limits has the worker's defaults under the names given here.
   """
 
   use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
@@ -288,6 +288,14 @@ defmodule CrucibleBridge.V1.Limits do
     json_name: "maxUnscoredShare"
 
   field :max_unscored, 6, proto3_optional: true, type: :int64, json_name: "maxUnscored"
+  field :max_cost, 7, proto3_optional: true, type: :double, json_name: "maxCost"
+  field :max_output_tokens, 8, proto3_optional: true, type: :int64, json_name: "maxOutputTokens"
+  field :max_run_cost, 9, proto3_optional: true, type: :double, json_name: "maxRunCost"
+
+  field :max_run_output_tokens, 10,
+    proto3_optional: true,
+    type: :int64,
+    json_name: "maxRunOutputTokens"
 end
 
 defmodule CrucibleBridge.V1.EvaluateRequest.LabelsEntry do
@@ -853,6 +861,14 @@ defmodule CrucibleBridge.V1.ResumeEvaluationRequest do
   use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
 
   field :evaluation_id, 1, type: :string, json_name: "evaluationId"
+  field :max_cost, 2, proto3_optional: true, type: :double, json_name: "maxCost"
+  field :max_output_tokens, 3, proto3_optional: true, type: :int64, json_name: "maxOutputTokens"
+  field :max_run_cost, 4, proto3_optional: true, type: :double, json_name: "maxRunCost"
+
+  field :max_run_output_tokens, 5,
+    proto3_optional: true,
+    type: :int64,
+    json_name: "maxRunOutputTokens"
 end
 
 defmodule CrucibleBridge.V1.ResumeEvaluationResponse do

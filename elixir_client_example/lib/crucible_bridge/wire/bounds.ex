@@ -268,7 +268,11 @@ defmodule CrucibleBridge.Wire.Bounds do
       stall_timeout_ms: %{least: 1},
       sample_timeout_ms: %{least: 1},
       max_unscored_share: %{least: 0.0, most: 1.0},
-      max_unscored: %{least: 0}
+      max_unscored: %{least: 0},
+      max_cost: %{least: 0.0},
+      max_output_tokens: %{least: 0},
+      max_run_cost: %{least: 0.0},
+      max_run_output_tokens: %{least: 0}
     },
     V1.ListEvaluationsRequest => %{
       page_size: %{least: 0, most: 1_000}
@@ -411,7 +415,11 @@ defmodule CrucibleBridge.Wire.Bounds do
       sample_id: %{max_bytes: 1_000}
     },
     V1.ResumeEvaluationRequest => %{
-      evaluation_id: %{required: true}
+      evaluation_id: %{required: true},
+      max_cost: %{least: 0.0},
+      max_output_tokens: %{least: 0},
+      max_run_cost: %{least: 0.0},
+      max_run_output_tokens: %{least: 0}
     },
     V1.RubricCriterion => %{
       name: %{max_chars: 100, required: true},
