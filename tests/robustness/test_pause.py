@@ -13,7 +13,7 @@ import pytest
 from crucible_bridge.client import Bridge
 from crucible_bridge.errors import BridgeError, FailedPrecondition
 from crucible_bridge.events import EventKind
-from crucible_bridge.types import EvaluationState
+from crucible_bridge.types import EvaluationState, Limits
 from tests.robustness.evidence import SAMPLES, bits, check_events, check_interrupted_run, log_of, request, samples_of
 from tests.robustness.harness import count_lines, until, workshop
 
@@ -72,6 +72,35 @@ async def test_a_pause_outlives_the_workers(tmp_path):
         check_interrupted_run(log, ended)
         told = [event.kind for event in log if event.kind in (*PAUSES, EventKind.EVALUATION_CONCURRENCY)]
         assert told == [PAUSES[0], EventKind.EVALUATION_CONCURRENCY, PAUSES[1]]
+
+
+async def test_a_spent_budget_outlives_the_workers(tmp_path):
+    """The owner is killed while its budget is spent: no worker continues it until it is resumed with a larger one."""
+    async with workshop(tmp_path, _models(tmp_path)) as shop:
+        owner, other = await shop.start_several(2)
+        bounded = request("e", limits=Limits(concurrency=4, max_output_tokens=200))
+        await owner.bridge.evaluation.start_evaluation(bounded)
+        while not (found := await other.bridge.evaluation.get_evaluation("e")).paused:
+            assert not found.state.terminal
+            await asyncio.sleep(0.02)
+        calls = await _still(tmp_path)
+        owner.kill()
+
+        while (found := await other.bridge.evaluation.get_evaluation("e")).state is EvaluationState.RUNNING:
+            await asyncio.sleep(0.02)
+        assert (found.state, found.paused) == (EvaluationState.INTERRUPTED, True)
+        assert found.waiting_for.startswith("a larger max_output_tokens: ")
+        again = await other.bridge.evaluation.start_evaluation(bounded)
+        assert again.evaluation.paused
+        with pytest.raises(FailedPrecondition, match="must be larger"):
+            await other.bridge.evaluation.resume_evaluation("e")
+        assert await _still(tmp_path) == calls
+
+        await other.bridge.evaluation.resume_evaluation("e", max_output_tokens=1_000_000)
+        ended = await other.bridge.evaluation.evaluate(bounded)
+        whole = await other.bridge.evaluation.evaluate(request("whole"))
+        assert bits(ended.metrics) == bits(whole.metrics)
+        assert await samples_of(other.bridge, "e") == await samples_of(other.bridge, "whole")
 
 
 async def _change_at_random(

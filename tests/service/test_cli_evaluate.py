@@ -47,6 +47,30 @@ def test_json_tells_metrics_and_counts(tmp_path: Path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_spent_budget_ends_the_command_and_resume_continues(tmp_path: Path):
+    """Exit code 6 and the command that continues; with the same budget that is refused, with a larger one it ends."""
+    place = f"--state-dir={tmp_path / 'state'}"
+    free = "--price=embedded:*=prompt:0,output:1000000"
+    what = ("--data=builtin:arithmetic", "--samples=20", "--evaluator=accuracy", "--id=e", place)
+
+    paused = _evaluate(*what, "--concurrency=2", "--max-cost=10", free, cwd=tmp_path)
+    again = _evaluate(*what, "--concurrency=2", "--max-cost=10", free, cwd=tmp_path)
+    listed = json.loads(_run("list", "--json", place, cwd=tmp_path).stdout)
+    refused = _run("resume", "e", place, free, cwd=tmp_path)
+    resumed = _run("resume", "e", "--max-cost=1000", place, free, cwd=tmp_path)
+    unpriced = _evaluate(*what[:-2], "--id=f", place, "--max-cost=10", cwd=tmp_path)
+
+    assert (paused.returncode, again.returncode) == (6, 6), paused.stderr
+    for each in (paused, again):
+        last = each.stderr.splitlines()[-1]
+        assert re.match(r"crucible-worker: paused: e waits for a larger max_cost: 1\d of 10 are spent; ", last), last
+        assert re.search(r"crucible-worker resume e .*--max-cost MORE continues$", last), last
+    assert (listed[0]["state"], listed[0]["paused"]) == ("interrupted", True)
+    assert (refused.returncode, "max_cost must be larger: 'e' has spent 1" in refused.stderr) == (2, True)
+    assert (resumed.returncode, "20 of 20 scored" in resumed.stdout) == (0, True), resumed.stderr
+    assert (unpriced.returncode, "--max-cost is given, and embedded:" in unpriced.stderr) == (2, True)
+
+
 def test_people_get_sentences(tmp_path: Path):
     """Plain lines without a terminal; the last one names commands that show more, and they find the results."""
     done = _evaluate(

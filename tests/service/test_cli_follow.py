@@ -193,6 +193,32 @@ def test_it_ends_once_no_better_checkpoint_comes(tmp_path: Path):
     }
 
 
+def test_a_budget_is_that_of_all_checkpoints(tmp_path: Path):
+    """The command ends with exit code 6; once one is resumed with more, the same command evaluates the rest."""
+    for step in (10, 20, 30):
+        _save(tmp_path / "mine", step)
+    what = ("mine", "--data=builtin:arithmetic", "--evaluator=accuracy", "--samples=4", "--max-tokens=4")
+    follow = (*what, "--concurrency=1", "--max-output-tokens=20", "--exit-when-idle=0.5")
+
+    spent = _follow(*follow, cwd=tmp_path)
+    last = spent.stderr.splitlines()[-1]
+    told = re.match(r"crucible-worker: paused: (\S+) and those after it wait for a larger budget; ", last)
+    assert (spent.returncode, told is not None) == (6, True), spent.stderr
+    assert told is not None
+    assert _follow(*follow, cwd=tmp_path).returncode == 6
+    resumed = commands.run(
+        *("resume", told[1], "--max-run-output-tokens=1000", f"--model-root={tmp_path / 'mine'}"),
+        cwd=tmp_path,
+        env=_environment(tmp_path),
+        seconds=SECONDS,
+    )
+    assert resumed.returncode == 0, resumed.stderr
+    rest = _follow(*follow, cwd=tmp_path)
+    assert rest.returncode == 0, rest.stderr
+    listed = commands.run("list", "--json", cwd=tmp_path, env=_environment(tmp_path), seconds=SECONDS)
+    assert [each["state"] for each in json.loads(listed.stdout)] == ["completed"] * 3
+
+
 def test_the_best_checkpoints_outlive_their_trainers_own(tmp_path: Path):
     """Also those of checkpoints that had been evaluated before anything was to be kept.
 

@@ -179,8 +179,8 @@ class PlainEvaluationCalls:
             max_cost: in place of the bounds of its limits, the cost and tokens of earlier attempts included; as
                 they are where None.
             max_output_tokens: likewise.
-            max_run_cost: likewise, for all evaluations of the run that have such a bound; others that are paused
-                stay so.
+            max_run_cost: likewise, for all evaluations of the run that have such a bound: those that wait for a
+                larger one continue, too.
             max_run_output_tokens: likewise.
             timeout: seconds for the call.
 

@@ -1696,7 +1696,9 @@ class ResumeEvaluationRequest:
     max_output_tokens: int | None = None
     """Likewise."""
     max_run_cost: float | None = None
-    """Likewise, for all evaluations of the run that have such a bound; others that are paused stay so."""
+    """Likewise, for all evaluations of the run that have such a bound: those that wait for a larger one continue,
+    too.
+    """
     max_run_output_tokens: int | None = None
     """Likewise."""
 

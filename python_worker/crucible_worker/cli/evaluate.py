@@ -103,8 +103,8 @@ def evaluate(typed: EvaluateOptions) -> None:
     given.
 
     Exits with 0 if every evaluator finished, 1 if one failed, 2 if the request is refused before anything ran, 4 if all
-    completed and one scored none of its samples. If an evaluation of a suite fails, the next ones still run. With
-    --json an evaluation that did not run is an object with the key error.
+    completed and one scored none of its samples, 6 if one is paused by its budget. If an evaluation of a suite fails,
+    the next ones still run. With --json an evaluation that did not run is an object with the key error.
 
     Example: crucible-worker evaluate --model embedded:arithmetic@600 --data builtin:arithmetic --evaluator nll
     --evaluator accuracy --option accuracy.grader=numeric --max-tokens 8

@@ -296,6 +296,7 @@ async def run(
                         row, _ = await follows.begin(request, by_command=True)
                     if not await asyncio.to_thread(os.path.isdir, row.directory):
                         lines.say(f"{row.directory}: waits for this directory, which does not exist yet")
+                    await lines.find_paused(row.run_id)
                     async with lines.shown(row.run_id, after):
                         ending = _Ending(parts.evaluations, plans, stops=stops, idle_seconds=idle_seconds)
                         last = await _until_ended(follows, row, lines, ending)
@@ -389,9 +390,22 @@ async def _until_ended(follows: Follows, row: FollowRow, lines: _FollowLines, en
             if await ending.due(row, following):
                 await follows.end(row.run_id)
                 await ending.cancel_waiting(row)
-                await follows.ended(row)
+                await _ended_or_paused(follows, row, lines, ending)
                 return following
         await asyncio.sleep(LOOK_SECONDS)
+
+
+async def _ended_or_paused(follows: Follows, row: FollowRow, lines: _FollowLines, ending: _Ending) -> None:
+    """Wait for the evaluations under way: until they have ended, or one is paused by its budget."""
+    ended = asyncio.ensure_future(follows.ended(row))
+    try:
+        while not (await asyncio.wait({ended}, timeout=LOOK_SECONDS))[0]:
+            if lines.paused:
+                await until_paused(ending.evaluations, lines.paused)
+                return
+        await ended
+    finally:
+        ended.cancel()
 
 
 class _Told:
@@ -512,6 +526,13 @@ class _FollowLines:
             if event.kind is EventKind.EVALUATION_PAUSED and await self._over_budget(event.evaluation_id):
                 self.paused = event.evaluation_id
             self._show(one_line(event.evaluation_id), event)
+
+    async def find_paused(self, run_id: str) -> None:
+        """Find an evaluation that an earlier command has left paused by its budget."""
+        for evaluation in await self._evaluations.of_run(run_id):
+            if waits_for_budget(evaluation):
+                self.paused = evaluation.evaluation_id
+                return
 
     async def _over_budget(self, evaluation_id: str) -> bool:
         with contextlib.suppress(NotFound):  # it was deleted meanwhile

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol, TypeVar
 
@@ -28,15 +29,17 @@ from crucible_worker.util.tasks import TimeoutQueue
 __all__ = [
     "Amount",
     "Bounds",
-    "CostBudget",
     "BudgetListener",
+    "CostBudget",
     "RunBudgets",
     "bounds_of",
     "create",
+    "is_of_run",
     "note_spent",
     "raise_bounds",
     "read_budget",
     "refuse_unpriced",
+    "waiting_of_run",
     "waits_for_budget",
     "writing",
 ]
@@ -82,6 +85,10 @@ class Amount:
     def __add__(self, other: Amount) -> Amount:
         return Amount(self.cost + other.cost, self.output_tokens + other.output_tokens)
 
+    def at_least(self, other: Amount) -> Amount:
+        """The larger numbers of both: what is spent only grows."""
+        return Amount(max(self.cost, other.cost), max(self.output_tokens, other.output_tokens))
+
 
 def bounds_of(limits: Limits) -> Bounds | None:
     """The bounds of a request; None if it has none."""
@@ -90,6 +97,11 @@ def bounds_of(limits: Limits) -> Bounds | None:
 
 
 _NAMES = tuple(field.name for field in dataclasses.fields(Bounds))
+
+
+def is_of_run(name: str) -> bool:
+    """Whether a bound is that of a run."""
+    return name in _NAMES[2:]
 
 
 def refuse_unpriced(bounds: Bounds | None, models: Iterable[ModelRef], prices: tuple[ModelPrice, ...]) -> None:
@@ -167,15 +179,19 @@ def read_budget(source: Reads, number: int) -> tuple[Bounds, Amount] | None:
     return Bounds(**dict(zip(_NAMES, row[: len(_NAMES)], strict=True))), Amount(*row[len(_NAMES) :])
 
 
-def _run_spent(source: Reads, run_id: str, without: Iterable[int]) -> Amount:
-    """What the evaluations of a run have spent as far as it is recorded, but for these."""
+def _run_spent(source: Reads, run_id: str) -> dict[int, Amount]:
+    """What the evaluations of a run with such bounds have spent as far as it is recorded, by number."""
     sql = f"SELECT number, cost, output_tokens FROM evaluation_budgets {_OF_RUN}"
-    left_out = frozenset(without)
-    spent = Amount()
-    for number, cost, tokens in source.execute(sql, (run_id,)):
-        if number not in left_out:
-            spent += Amount(cost, tokens)
-    return spent
+    return {number: Amount(cost, tokens) for number, cost, tokens in source.execute(sql, (run_id,))}
+
+
+def waiting_of_run(source: Reads, row: EvaluationRow) -> list[int]:
+    """The other evaluations of a run that its bounds keep from continuing, by number."""
+    if not row.run_id:
+        return []
+    sql = f"SELECT number FROM evaluation_budgets {_OF_RUN} AND number <> ? AND spent LIKE ?"
+    found = source.execute(sql, (row.run_id, row.number, f"{_LARGER}max_run_%"))
+    return [number for (number,) in found]
 
 
 def note_spent(transaction: Transaction, number: int, spent: str) -> None:
@@ -205,7 +221,7 @@ def raise_bounds(transaction: Transaction, row: EvaluationRow, given: Mapping[st
     if (found := read_budget(transaction, row.number)) is None:
         return
     bounds, own = found
-    run = own if not row.run_id else _run_spent(transaction, row.run_id, ())
+    run = own if not row.run_id else sum(_run_spent(transaction, row.run_id).values(), Amount())
     if (reached := _reached(bounds, own, run)) is not None:
         name, spent, most = reached
         raise FailedPrecondition(
@@ -234,26 +250,37 @@ class RunBudgets:
 
     def __init__(self) -> None:
         """Start without attempts."""
-        self._of: dict[str, set[CostBudget]] = {}
+        self._of: dict[str, Mapping[int, CostBudget]] = {}
+        self._lock = threading.Lock()
 
-    def siblings(self, run_id: str) -> Iterable[CostBudget]:
-        """The budgets of a run's attempts; a budget of no run is alone."""
-        return self._of.get(run_id, ())
+    def at_work(self, run_id: str) -> Mapping[int, CostBudget]:
+        """Those of a run, by the number of the evaluation."""
+        return self._of.get(run_id, {})
 
     def enter(self, budget: CostBudget) -> None:
         """Add the budget of an attempt that begins."""
         if budget.run_id:
-            self._of.setdefault(budget.run_id, set()).add(budget)
+            with self._lock:
+                self._of[budget.run_id] = {**self.at_work(budget.run_id), budget.number: budget}
 
     def leave(self, budget: CostBudget) -> None:
         """Remove that of an attempt that has ended."""
-        if (left := self._of.get(budget.run_id)) is None:
-            return
-        left.discard(budget)
-        for other in left:
-            other.elsewhere += budget.spent
-        if not left:
-            del self._of[budget.run_id]
+        with self._lock:
+            left = {number: one for number, one in self.at_work(budget.run_id).items() if one is not budget}
+            for other in left.values():
+                other.recorded = {**other.recorded, budget.number: budget.spent}
+            if left:
+                self._of[budget.run_id] = left
+            else:
+                self._of.pop(budget.run_id, None)
+
+    def read(self, budget: CostBudget, recorded: Mapping[int, Amount]) -> None:
+        """Apply what the journal's writer has read."""
+        with self._lock:
+            known = budget.recorded
+            budget.recorded = {
+                number: amount.at_least(known.get(number, amount)) for number, amount in recorded.items()
+            }
 
 
 class CostBudget:
@@ -285,9 +312,11 @@ class CostBudget:
         """The run that it belongs to; may be empty."""
         self.spent = spent
         """By this evaluation so far."""
-        self.elsewhere = Amount()
-        """By the other evaluations of the run that have no attempt at this worker, as far as it is known."""
-        self._number, self._bounds, self._prices = row.number, bounds, prices
+        self.number = row.number
+        """Of the evaluation."""
+        self.recorded: Mapping[int, Amount] = {}
+        """By the evaluations of the run, by number, as it was read the last time."""
+        self._bounds, self._prices = bounds, prices
         self._siblings, self._listener, self._timeouts = siblings, listener, timeouts
         self.waiting = 0
         """Calls that wait."""
@@ -298,10 +327,11 @@ class CostBudget:
     def reached(self) -> str:
         """Which bound is reached, in words; empty if none is."""
         run = self.spent
-        if self._bounds.of_run:
-            for other in self._siblings.siblings(self.run_id):
-                run = run if other is self else run + other.spent
-            run += self.elsewhere
+        if self._bounds.of_run and self.run_id:
+            here = self._siblings.at_work(self.run_id)
+            others = [one.spent for one in here.values() if one is not self]
+            others += [amount for number, amount in self.recorded.items() if number not in here]
+            run = sum(others, run if self.number in here else Amount())
         return _in_words(_reached(self._bounds, self.spent, run))
 
     def charged(self, model: ModelRef) -> Charged:
@@ -360,12 +390,12 @@ class CostBudget:
         """Record what is spent, and read what others of the run have spent."""
         spent = self.spent
         transaction.execute(
-            "UPDATE evaluation_budgets SET cost = ?, output_tokens = ? WHERE number = ?",
-            (spent.cost, spent.output_tokens, self._number),
+            """UPDATE evaluation_budgets SET cost = ?, output_tokens = ?,
+               spent = CASE WHEN spent = '' THEN '' ELSE COALESCE(?, spent) END WHERE number = ?""",
+            (spent.cost, spent.output_tokens, self.reached or None, self.number),
         )
         if self._bounds.of_run and self.run_id:
-            here = {other._number for other in tuple(self._siblings.siblings(self.run_id))}
-            self.elsewhere = _run_spent(transaction, self.run_id, here | {self._number})
+            self._siblings.read(self, _run_spent(transaction, self.run_id))
 
 
 def writing(budget: CostBudget | None, write: Callable[[Transaction], T]) -> Callable[[Transaction], T]:

@@ -7,6 +7,7 @@ event. The worker that owns the evaluation reads the changes of other workers at
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import enum
 import time
@@ -224,6 +225,8 @@ def set_paused(
     row = _not_ended(transaction, number)
     if not paused:
         budgets.raise_bounds(transaction, row, bounds)
+        for other in budgets.waiting_of_run(transaction, row) if any(map(budgets.is_of_run, bounds)) else ():
+            _continue_with_run(transaction, other)
     if why:
         budgets.note_spent(transaction, number, why)
     if row.paused == paused and not bounds:
@@ -234,6 +237,15 @@ def set_paused(
         reason = f"waits for {why}" if why else ""
         lifecycle.append(transaction, number, (run_events.paused(row, kind, reason),))
     return find_by_number(transaction, number)
+
+
+def _continue_with_run(transaction: Transaction, number: int) -> None:
+    """End the pause of an evaluation whose run has a larger bound now, unless a bound of its own is reached."""
+    row = find_by_number(transaction, number)
+    if row.state.terminal or not row.paused:
+        return
+    with contextlib.suppress(FailedPrecondition):
+        set_paused(transaction, number, False)
 
 
 def set_concurrency(transaction: Transaction, number: int, concurrency: int) -> EvaluationRow:
