@@ -26,6 +26,8 @@ from crucible_bridge.types import (
     EvaluationComparison,
     EvaluationState,
     EvaluatorInfo,
+    FindSamplesRequest,
+    FindSamplesResponse,
     ModelUsage,
     RenderSampleResponse,
     ReportFormat,
@@ -33,6 +35,7 @@ from crucible_bridge.types import (
     Verdict,
 )
 from crucible_worker.analysis.comparison import Comparisons
+from crucible_worker.analysis.sample_search import SampleSearches
 from crucible_worker.backends.orchestrator import Caller
 from crucible_worker.datasets.loading import LoadedDataset
 from crucible_worker.engine import claims
@@ -114,6 +117,7 @@ class Evaluations:
         self._known = functools.partial(info_if_known, parts=sources.parts)
         self.comparisons = Comparisons(journal, limits.max_compared_samples, self._known)
         """Comparisons of ended evaluations."""
+        self._searches = SampleSearches(journal)
         self.registry = RunRegistry(journal, self._known)
         """Runs and their checkpoints."""
         self._journal, self._locks = journal, locks
@@ -376,6 +380,12 @@ class Evaluations:
             records=records,
             page_bytes=min(SAMPLE_PAGE_BYTES, self._page_bytes),
         )
+
+    async def find_samples(self, request: FindSamplesRequest) -> FindSamplesResponse:
+        """See `SampleSearches.find`."""
+        number = (await self._look_up(request.evaluation_id)).number
+        other = None if request.changed_from is None else (await self._look_up(request.changed_from)).number
+        return await self._searches.find(number, other, request)
 
     async def of_run(self, run_id: str) -> Sequence[Evaluation]:
         """Every evaluation of a run, the newest first."""
