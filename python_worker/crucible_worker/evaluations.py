@@ -76,6 +76,7 @@ from crucible_worker.planning.patience import Patient
 from crucible_worker.planning.plans import TOUCH_SECONDS, DecodePlan, EncodePlan, EvaluationPlans, PatternPlan
 from crucible_worker.reports.writing import ReportRequest, write_report
 from crucible_worker.util.limits import WorkerLimits
+from crucible_worker.util.shown_paths import ShownPaths
 
 __all__ = ["CANCEL_WAIT_SECONDS", "NEWS_PAUSE_SECONDS", "OWNER_CHECK_SECONDS", "Evaluations"]
 
@@ -145,6 +146,7 @@ class Evaluations:
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed_after: int | None = None
         self._logs: LogFiles | None = None
+        self._paths = ShownPaths()
         self._patient: Patient | None = None
         journal.on_writable_change = self._writable_changed
 
@@ -183,8 +185,9 @@ class Evaluations:
         journal = await Journal.open(state_dir, encode_event, url=journal_url)
         experiments = Experiments(journal, limits, log_to=log_to, feed_all=feed_all)
         evaluations = cls(journal, EvaluationOwners(journal), sources, limits, experiments)
+        evaluations._paths = ShownPaths((*model_roots, *sources.data_roots))
         if log_dir is not None:
-            evaluations._logs = LogFiles(journal, log_dir)
+            evaluations._logs = LogFiles(journal, log_dir, evaluations._paths)
         evaluations._patient = Patient(journal, limits.max_compared_samples, evaluations._known, model_roots)
         await evaluations._reaper.reap_all()
         evaluations._keep("requests", evaluations._admission.apply_requests)
@@ -416,7 +419,7 @@ class Evaluations:
         async with self._html_turn if html else contextlib.nullcontext():
             # In a thread, as it reads files.
             version = await asyncio.to_thread(importlib.metadata.version, "crucible-bridge")
-            return await write_report(self, request, version=version, max_bytes=max_bytes)
+            return await write_report(self, request, version=version, paths=self._paths, max_bytes=max_bytes)
 
     async def cancel(self, evaluation_id: str, reason: str) -> Evaluation:
         """End an evaluation early, whichever worker owns it; one that has ended is returned unchanged."""

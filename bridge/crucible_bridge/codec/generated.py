@@ -1903,6 +1903,7 @@ def sample_change_to_v1(value: SampleChange) -> evaluation_pb2.SampleChange:
         sample_id=unicode_text(value.sample_id),
         baseline_score=value.baseline_score,
         score=value.score,
+        input=unicode_text(value.input),
     )
 
 
@@ -1920,6 +1921,7 @@ def sample_change_from_v1(message: evaluation_pb2.SampleChange, field: str = "")
         sample_id=message.sample_id,
         baseline_score=message.baseline_score,
         score=message.score,
+        input=message.input,
     )
 
 

@@ -813,6 +813,10 @@ class SampleChange:
     """Its score in the baseline: the mean of its repeats."""
     score: float
     """Likewise in the other evaluation."""
+    input: str = ""
+    """What it asks, or its last message, at most 300 characters; empty where no evaluation of the data set records
+    it.
+    """
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

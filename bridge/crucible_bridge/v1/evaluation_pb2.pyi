@@ -1397,14 +1397,16 @@ class RankBy(_message.Message):
     def __init__(self, metric: _Optional[str] = ..., goal: _Optional[_Union[Goal, str]] = ..., min_scored_share: _Optional[float] = ...) -> None: ...
 
 class SampleChange(_message.Message):
-    __slots__ = ("sample_id", "baseline_score", "score")
+    __slots__ = ("sample_id", "baseline_score", "score", "input")
     SAMPLE_ID_FIELD_NUMBER: _ClassVar[int]
     BASELINE_SCORE_FIELD_NUMBER: _ClassVar[int]
     SCORE_FIELD_NUMBER: _ClassVar[int]
+    INPUT_FIELD_NUMBER: _ClassVar[int]
     sample_id: str
     baseline_score: float
     score: float
-    def __init__(self, sample_id: _Optional[str] = ..., baseline_score: _Optional[float] = ..., score: _Optional[float] = ...) -> None: ...
+    input: str
+    def __init__(self, sample_id: _Optional[str] = ..., baseline_score: _Optional[float] = ..., score: _Optional[float] = ..., input: _Optional[str] = ...) -> None: ...
 
 class PairedComparison(_message.Message):
     __slots__ = ("baseline_id", "evaluation_id", "evaluator", "n_matched", "n_baseline_only", "n_evaluation_only", "n_improved", "n_regressed", "metrics", "interval_method", "improvements", "regressions", "problem")

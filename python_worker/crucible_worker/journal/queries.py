@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -43,6 +43,7 @@ __all__ = [
     "Reads",
     "SnapshotReads",
     "StatementResult",
+    "contents_by_sample",
     "evaluation_of",
     "extent_of",
     "find",
@@ -646,14 +647,34 @@ def metadata_by_sample(
 
     None if the metadata is not recorded by any evaluation of this data set, or not completely.
     """
+    for sample_id, content in _contents(source, number, evaluator, dataset_fingerprint):
+        yield sample_id, None if content is None else metadata_of(content)
+
+
+def contents_by_sample(
+    source: Reads, number: int, evaluator: int, dataset_fingerprint: str, wanted: Collection[str]
+) -> Iterator[tuple[str, bytes]]:
+    """Sample id and packed content of some samples, once each, as far as an evaluation of this data set records it."""
+    left = set(wanted)
+    for sample_id, content in _contents(source, number, evaluator, dataset_fingerprint) if left else ():
+        if sample_id in left:
+            left.remove(sample_id)
+            if content is not None:
+                yield sample_id, content
+            if not left:
+                return
+
+
+def _contents(
+    source: Reads, number: int, evaluator: int, dataset_fingerprint: str
+) -> Iterator[tuple[str, bytes | None]]:
     sql = """SELECT s.record, c.record FROM samples AS s
              LEFT JOIN dataset_contents AS d ON d.position = s.position
                  AND d.dataset = (SELECT dataset FROM recorded_datasets WHERE fingerprint = ?)
              LEFT JOIN contents AS c ON c.content = d.content
              WHERE s.number = ? AND s.evaluator = ? ORDER BY s.position, s.repeat"""
     for record, content in source.execute(sql, (dataset_fingerprint, number, evaluator)):
-        sample_id, _ = score_from_record(record)
-        yield sample_id, None if content is None else metadata_of(content)
+        yield score_from_record(record)[0], content
 
 
 def runs_before(source: Reads, number: int) -> Mapping[int, array[int]]:

@@ -424,6 +424,7 @@ def compare_as_data(comparisons: Sequence[EvaluationComparison], infos: Infos) -
         "evaluations": [summary_as_data(evaluation, infos) for evaluation in evaluations],
         "all_pairs": len(comparisons) == len(evaluations),
         "comparisons": [plain(_pair(pair)) for each in comparisons for pair in each.comparisons],
+        "inputs": plain(_inputs(pair for each in comparisons for pair in each.comparisons)),
     }
 
 
@@ -445,8 +446,18 @@ def _pair(pair: PairedComparison) -> dict[str, Any]:
     }
 
 
+def _inputs(pairs: Iterable[PairedComparison]) -> dict[str, str]:
+    """What the samples of changes ask, by id: once each, whatever comparisons list them."""
+    changes = (change for pair in pairs for change in (*pair.improvements, *pair.regressions))
+    return {change.sample_id: change.input[:INPUT_SHOWN] for change in changes if change.input}
+
+
 def _change(change: SampleChange) -> dict[str, Any]:
     return {"id": change.sample_id, "from": change.baseline_score, "to": change.score}
+
+
+INPUT_SHOWN = 120
+"""Characters of what a changed sample asks."""
 
 
 # Runs and their checkpoints.

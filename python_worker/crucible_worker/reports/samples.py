@@ -23,6 +23,7 @@ __all__ = [
     "extracted_span",
     "reasoning_span",
     "row_as_data",
+    "row_text",
     "searched_input",
     "searched_text",
     "whole_sample_as_data",
@@ -50,10 +51,10 @@ def row_as_data(n: int, result: SampleResult) -> dict[str, Any]:
         "repeat": result.repeat,
         "verdict": result.verdict.value,
         "score": plain(result.score),
-        "input": _short(asked_text(result)),
-        "output": _short(said),
-        "extracted": _short(result.extracted),
-        "target": _short(", ".join(() if result.sample is None else result.sample.targets)),
+        "input": row_text(asked_text(result)),
+        "output": row_text(said),
+        "extracted": row_text(result.extracted),
+        "target": row_text(", ".join(() if result.sample is None else result.sample.targets)),
         "stop": result.stop_reason,
         "tokens": result.output_tokens,
         "seconds": _seconds(result),
@@ -167,7 +168,8 @@ def _spans(result: SampleResult) -> dict[str, Span | None]:
     }
 
 
-def _short(text: str) -> str:
+def row_text(text: str) -> str:
+    """A text in a row: its beginning."""
     shown = text if len(text) <= MAX_ROW_CHARS else f"{text[: MAX_ROW_CHARS - 1]}…"
     return replace_surrogates(shown)
 

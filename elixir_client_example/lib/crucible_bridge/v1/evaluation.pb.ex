@@ -1532,6 +1532,7 @@ defmodule CrucibleBridge.V1.SampleChange do
   field :sample_id, 1, type: :string, json_name: "sampleId"
   field :baseline_score, 2, type: :double, json_name: "baselineScore"
   field :score, 3, type: :double
+  field :input, 4, type: :string
 end
 
 defmodule CrucibleBridge.V1.PairedComparison do

@@ -34,6 +34,7 @@ class FileSource {
     return {
       evaluations: ids.map((id) => compare.evaluations.find((one) => one.id === id)),
       comparisons: compare.comparisons.filter((one) => one.baseline === baseline && ids.includes(one.evaluation)),
+      inputs: compare.inputs,
       only_with: compare.all_pairs || baseline === compare.evaluations[0].id ? null : compare.evaluations[0].id,
     };
   }
