@@ -1717,6 +1717,8 @@ def run_best_to_v1(value: RunBest) -> evaluation_pb2.RunBest:
         rules_version=value.rules_version,
         scored=None if value.scored is None else scored_count_to_v1(value.scored),
         grader_versions={unicode_text(key): item for key, item in value.grader_versions.items()},
+        interval_low=value.interval_low,
+        interval_high=value.interval_high,
     )
 
 
@@ -1728,6 +1730,12 @@ def run_best_from_v1(message: evaluation_pb2.RunBest, field: str = "") -> RunBes
     """
     if not math.isfinite(message.value):
         raise InvalidField(child(field, "value"), f"is {message.value}, must be finite")
+    interval_low = message.interval_low if message.HasField("interval_low") else None
+    if interval_low is not None and not math.isfinite(interval_low):
+        raise InvalidField(child(field, "interval_low"), f"is {interval_low}, must be finite")
+    interval_high = message.interval_high if message.HasField("interval_high") else None
+    if interval_high is not None and not math.isfinite(interval_high):
+        raise InvalidField(child(field, "interval_high"), f"is {interval_high}, must be finite")
     return RunBest(
         metric=message.metric,
         goal=GOAL_PAIR.from_v1(message.goal, child(field, "goal")),
@@ -1739,6 +1747,8 @@ def run_best_from_v1(message: evaluation_pb2.RunBest, field: str = "") -> RunBes
         rules_version=message.rules_version,
         scored=scored_count_from_v1(message.scored, child(field, "scored")) if message.HasField("scored") else None,
         grader_versions=dict(sorted(message.grader_versions.items())),
+        interval_low=interval_low,
+        interval_high=interval_high,
     )
 
 

@@ -689,6 +689,10 @@ class RunBest:
     """Versions of the graders behind it, as Evaluation has them: each has its own best value. Empty if there are
     none.
     """
+    interval_low: float | None = None
+    """Bounds of its interval at 95 %; None where its evaluator records neither an interval nor a standard error."""
+    interval_high: float | None = None
+    """Likewise, the upper one."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

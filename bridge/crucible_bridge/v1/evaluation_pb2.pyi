@@ -929,7 +929,7 @@ class ListRunsRequest(_message.Message):
     def __init__(self, run_id: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class RunBest(_message.Message):
-    __slots__ = ("metric", "goal", "value", "evaluation_id", "step", "dataset", "dataset_fingerprint", "rules_version", "scored", "grader_versions")
+    __slots__ = ("metric", "goal", "value", "evaluation_id", "step", "dataset", "dataset_fingerprint", "rules_version", "scored", "grader_versions", "interval_low", "interval_high")
     class GraderVersionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -947,6 +947,8 @@ class RunBest(_message.Message):
     RULES_VERSION_FIELD_NUMBER: _ClassVar[int]
     SCORED_FIELD_NUMBER: _ClassVar[int]
     GRADER_VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    INTERVAL_LOW_FIELD_NUMBER: _ClassVar[int]
+    INTERVAL_HIGH_FIELD_NUMBER: _ClassVar[int]
     metric: str
     goal: Goal
     value: float
@@ -957,7 +959,9 @@ class RunBest(_message.Message):
     rules_version: int
     scored: ScoredCount
     grader_versions: _containers.ScalarMap[str, int]
-    def __init__(self, metric: _Optional[str] = ..., goal: _Optional[_Union[Goal, str]] = ..., value: _Optional[float] = ..., evaluation_id: _Optional[str] = ..., step: _Optional[int] = ..., dataset: _Optional[str] = ..., dataset_fingerprint: _Optional[str] = ..., rules_version: _Optional[int] = ..., scored: _Optional[_Union[ScoredCount, _Mapping]] = ..., grader_versions: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    interval_low: float
+    interval_high: float
+    def __init__(self, metric: _Optional[str] = ..., goal: _Optional[_Union[Goal, str]] = ..., value: _Optional[float] = ..., evaluation_id: _Optional[str] = ..., step: _Optional[int] = ..., dataset: _Optional[str] = ..., dataset_fingerprint: _Optional[str] = ..., rules_version: _Optional[int] = ..., scored: _Optional[_Union[ScoredCount, _Mapping]] = ..., grader_versions: _Optional[_Mapping[str, int]] = ..., interval_low: _Optional[float] = ..., interval_high: _Optional[float] = ...) -> None: ...
 
 class ScoredCount(_message.Message):
     __slots__ = ("n", "n_scored")

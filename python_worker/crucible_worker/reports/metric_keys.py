@@ -21,8 +21,10 @@ __all__ = [
     "STRICT",
     "EvaluatorKeys",
     "Infos",
+    "between",
     "evaluator_sentences",
     "event_sentence",
+    "intervals_of",
     "keys_of",
     "keys_of_result",
     "metric_text",
@@ -111,6 +113,11 @@ def keys_of_result(result: EvaluatorResult, metric_prefix: str, infos: Infos) ->
         intervals=dict(_intervals(result.metrics.values, spreads)),
         units={prefix + key: unit for key, unit in units.items()},
     )
+
+
+def intervals_of(values: Mapping[str, float]) -> Mapping[str, tuple[float, float]]:
+    """The interval of each metric that has one, as `EvaluatorKeys.intervals`, from the values alone."""
+    return dict(_intervals(values, _spreads(Metrics(values))))
 
 
 def _spreads(metrics: Metrics) -> Mapping[str, Mapping[str, str]]:
@@ -277,6 +284,11 @@ def event_sentence(evaluation: Evaluation, event: Event, infos: Infos) -> str:
 
 def _is_count(key: str) -> bool:
     return key in _COUNTS or key.startswith("usage.")
+
+
+def between(bounds: Sequence[float] | None) -> str:
+    """An interval behind its value: " (95 %: 0.192 to 0.512)"; empty if there is none."""
+    return "" if bounds is None else f" (95 %: {bounds[0]:.4g} to {bounds[1]:.4g})"
 
 
 def _number(value: float, share: bool) -> str:

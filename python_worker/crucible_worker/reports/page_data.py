@@ -40,6 +40,7 @@ from crucible_worker.reports.facts import (
 from crucible_worker.reports.metric_keys import (
     EvaluatorKeys,
     Infos,
+    intervals_of,
     keys_of,
     sample_warnings,
     with_strict,
@@ -66,6 +67,7 @@ __all__ = [
     "evaluation_as_data",
     "first_bests",
     "index_as_data",
+    "interval_of_best",
     "is_tied",
     "results_as_data",
     "run_as_data",
@@ -493,6 +495,13 @@ def first_bests(run: RunInfo) -> Sequence[RunBest]:
     return list(shown.values())
 
 
+def interval_of_best(best: RunBest) -> tuple[float, float] | None:
+    """Its interval; None if it has none."""
+    if best.interval_low is None or best.interval_high is None:
+        return None
+    return best.interval_low, best.interval_high
+
+
 def dataset_name(run: RunInfo, result: CheckpointResult) -> str:
     """A data set in a few words.
 
@@ -528,6 +537,7 @@ def _run(run: RunInfo) -> dict[str, Any]:
                 "step": best.step,
                 "id": best.evaluation_id,
                 "scored": scored_in_words(best.scored) or None,
+                "interval": interval_of_best(best),
             }
             for best in first_bests(run)[:BEST_SHOWN]
         ],
@@ -547,6 +557,7 @@ def _checkpoint(checkpoint: Checkpoint, first: Sequence[str], run: RunInfo) -> d
 
 
 def _checkpoint_result(result: CheckpointResult, first: Sequence[str], run: RunInfo) -> Mapping[str, Any]:
+    intervals = intervals_of(result.metrics)
     ordered = sorted(result.metrics, key=lambda key: first.index(key) if key in first else len(first))
     return {
         "id": result.evaluation_id,
@@ -562,6 +573,7 @@ def _checkpoint_result(result: CheckpointResult, first: Sequence[str], run: RunI
                 "value": result.metrics[key],
                 "best": key in result.best,
                 "scored": scored_in_words(result.scored.get(key)) or None,
+                "interval": intervals.get(key),
             }
             for key in ordered
         ],

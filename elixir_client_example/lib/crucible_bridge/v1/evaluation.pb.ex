@@ -1026,6 +1026,9 @@ defmodule CrucibleBridge.V1.RunBest do
     type: CrucibleBridge.V1.RunBest.GraderVersionsEntry,
     json_name: "graderVersions",
     map: true
+
+  field :interval_low, 11, proto3_optional: true, type: :double, json_name: "intervalLow"
+  field :interval_high, 12, proto3_optional: true, type: :double, json_name: "intervalHigh"
 end
 
 defmodule CrucibleBridge.V1.ScoredCount do

@@ -84,5 +84,5 @@ async function answerColumn(source, ids, evaluator, sample) {
 function metricTable(data) {
   const keys = [...new Set(data.evaluations.flatMap((one) => Object.keys(one.metrics)))];
   return table("Metrics", ["metric", ...data.evaluations.map(stepName)],
-    keys.map((key) => [key, ...data.evaluations.map((one) => number(one.metrics[key]))]));
+    keys.map((key) => [key, ...data.evaluations.map((one) => withInterval(one.metrics[key], one.intervals[key]))]));
 }

@@ -49,7 +49,8 @@ function stepRange(steps) {
 function bestOfRun(best) {
   return h("div", {}, `${best.key} ${number(best.value)}`,
     best.step === null ? null : h("span", { class: "quiet" }, ` at step ${count(best.step)}`),
-    best.scored === null ? null : h("span", { class: "quiet" }, `, ${best.scored}`));
+    best.scored === null ? null : h("span", { class: "quiet" }, `, ${best.scored}`),
+    best.interval ? h("span", { class: "quiet interval", title: "95 % interval" }, `, ${interval(best.interval)}`) : null);
 }
 
 /** Evaluations as a table; two to ten of them can be chosen for a comparison. */
@@ -73,7 +74,7 @@ function chosen(evaluations, { withRun } = { withRun: true }) {
     [one.state === "running" ? progress(one.done, one.total, `progress of ${one.id}`) : stateMark(one.state), pausedMark(one),
       one.superseded ? h("span", { class: "quiet" }, " superseded: the checkpoint was written again") : null],
     shortened(one.model, 60),
-    ...keys.map((key) => h("span", { title: interval(one.intervals[key]) }, number(one.metrics[key]))),
+    ...keys.map((key) => withInterval(one.metrics[key], one.intervals[key])),
     one.usage && one.usage.output_tokens ? count(one.usage.output_tokens) : "",
     moment(one.created),
   ]);

@@ -87,6 +87,7 @@ function checkpointName(one) {
 function resultMetrics(result) {
   const line = (metric) => h("div", {}, `${metric.key} `, h("span", { class: metric.best ? "best" : null }, number(metric.value)),
     metric.best ? h("span", { class: "key best", title: "the best value of this run on this data set" }, " ●") : null,
+    metric.interval ? h("span", { class: "quiet" }, ` ${interval(metric.interval)}`) : null,
     metric.scored === null ? null : h("span", { class: "quiet" }, ` ${metric.scored}`));
   const first = result.metrics.slice(0, Math.max(result.headline, 1));
   const rest = result.metrics.slice(first.length);

@@ -162,7 +162,8 @@ function ordered(a, b, sign) {
 class LiveSource {
   constructor() {
     this.live = true;
-    this.search = { key: "", within: 0, control: null };
+    this.searching = null;
+    this.unfinished = null;
   }
 
   async get(path, query, signal) {
@@ -190,16 +191,15 @@ class LiveSource {
   async samples(id, query) {
     this.leave();
     const key = JSON.stringify([id, query]);
-    const within = this.search.key === key ? this.search.within * 4 : SEARCH_MS;
-    const control = new AbortController();
-    this.search = { key, within, control };
-    const page = await this.get("samples", { ...query, id, limit: PAGE_ROWS, within: Math.min(within, MOST_SEARCH_MS) }, control.signal);
-    if (page.searched >= page.total && this.search.key === key) this.search = { key: "", within: 0, control: null };
+    const within = this.unfinished?.key === key ? this.unfinished.within : SEARCH_MS;
+    this.searching = new AbortController();
+    const page = await this.get("samples", { ...query, id, limit: PAGE_ROWS, within }, this.searching.signal);
+    this.unfinished = page.searched < page.total ? { key, within: Math.min(4 * within, MOST_SEARCH_MS) } : null;
     return page;
   }
 
   /** The reader has left the page: its search ends. */
-  leave() { this.search.control?.abort(); }
+  leave() { this.searching?.abort(); }
 
   sample(id, evaluator, sample, repeat) { return this.get("sample", { id, evaluator, sample, repeat }); }
 
