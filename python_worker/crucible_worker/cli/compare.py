@@ -23,7 +23,6 @@ from crucible_worker.cli.reading import (
     refuse,
     run_ids,
 )
-from crucible_worker.cli.tables import one_line
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -226,6 +225,8 @@ def _sentence(pair: PairedComparison, confidence: float) -> str:
 
 def _named(word: str, changes: Sequence[SampleChange], most: int | None) -> Sequence[str]:
     """Samples, each with what it asks in the room that a line leaves; without questions all in one line."""
+    from crucible_worker.cli.tables import one_line
+
     shown = changes[:most]
     ids = [one_line(change.sample_id) for change in shown]
     questions = [one_line(" ".join(change.input.split())) for change in shown]

@@ -145,8 +145,12 @@ def _intervals(
 
 
 def _units(bare: Iterable[str], info: EvaluatorInfo) -> Mapping[str, str]:
-    """The unit of each key that the evaluator declares: "pass@4" has that of "pass@<k>"."""
-    patterns = [(re.compile(_pattern(declared), re.DOTALL), unit) for declared, unit in info.keys.items()]
+    """The unit of each key that the evaluator declares: "pass@4" has that of "pass@<k>".
+
+    Of several that fit, that of the one with the fewest variables: "env/<tag>/turns" before "env/<tag>/<metric>".
+    """
+    declared_keys = sorted(info.keys.items(), key=lambda item: len(_VARIABLE.findall(item[0])))
+    patterns = [(re.compile(_pattern(declared), re.DOTALL), unit) for declared, unit in declared_keys]
     units: dict[str, str] = {}
     for key in bare:
         unit = info.keys.get(key) or next((unit for pattern, unit in patterns if pattern.fullmatch(key)), None)

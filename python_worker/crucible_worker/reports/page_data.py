@@ -110,6 +110,7 @@ def _summary(evaluation: Evaluation, keys: Sequence[EvaluatorKeys]) -> dict[str,
         "undefined": dict(evaluation.metrics.undefined),
         "intervals": {key: list(bounds) for each in keys for key, bounds in each.intervals.items()},
         "goals": {key: goal.value for each in keys for key, goal in each.goals.items()},
+        "headline": [key for each in keys for key in with_strict(each.headline, evaluation.metrics.values)],
         "evaluators": [_result(result) for result in evaluation.results]
         or [_without_end(evaluator, evaluation.state) for evaluator in request.evaluators],
         "usage": usage_as_data(evaluation.usage),
@@ -215,7 +216,6 @@ def evaluation_as_data(evaluation: Evaluation, infos: Infos, distributions: Resu
         **_summary(evaluation, keys),
         "facts": list(facts_of(evaluation).items()),
         "options": {spec.label: dict(spec.options) for spec in evaluation.request.evaluators},
-        "headline": [key for each in keys for key in with_strict(each.headline, evaluation.metrics.values)],
         "warnings": sample_warnings(evaluation),
         "distributions": distributions.as_data(),
     }

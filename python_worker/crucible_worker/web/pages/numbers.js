@@ -31,7 +31,8 @@ function interval(bounds) {
 
 /** A value with its interval, where it has one, in a line of its own. */
 function withInterval(value, bounds) {
-  return [number(value), bounds ? h("div", { class: "quiet interval", title: "95 % interval" }, interval(bounds)) : null];
+  return h("span", { "data-number": number(value) }, number(value),
+    bounds ? h("div", { class: "quiet interval", title: "95 % interval" }, interval(bounds)) : null);
 }
 
 function seconds(value) {

@@ -72,7 +72,7 @@ function checkpointsTable(checkpoints) {
       result.superseded ? h("span", { class: "quiet" }, " superseded: the checkpoint was written again") : null],
     resultMetrics(result),
     at > 0 || Object.keys(one.labels).length === 0 ? "" : Object.entries(one.labels).map(([key, value]) => h("div", {}, shortened(`${key}: ${value}`, 60))),
-    result.ended === null ? "" : moment(result.ended),
+    result.ended === null ? "" : h("span", { class: "moment" }, moment(result.ended)),
   ]));
   return tableOfFilled("Checkpoints", ["step", "checkpoint", "data set", "state", "metrics", "labels", "ended"], rows);
 }
