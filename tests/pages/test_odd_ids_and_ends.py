@@ -96,6 +96,7 @@ def test_a_list_has_a_column_for_each_kind_of_evaluator(tmp_path: Path, visits: 
         live.shown()
         heads = live.page.locator("table:has(caption:text('Evaluations')) th").all_inner_texts()
         assert {*common, rare} <= set(heads)
+        live.page.goto("about:blank")
 
 
 def test_a_list_of_many_kinds_of_evaluators_fits(tmp_path: Path, visits: Callable[..., Visit]):
@@ -133,6 +134,7 @@ def test_a_list_of_many_kinds_of_evaluators_fits(tmp_path: Path, visits: Callabl
         assert live.page.evaluate(
             "[...document.querySelectorAll('.scroll')].every((one) => one.scrollWidth <= one.clientWidth)"
         )
+        live.page.goto("about:blank")
 
 
 def test_an_evaluation_without_a_score_says_so(tmp_path: Path, visits: Callable[..., Visit]):
