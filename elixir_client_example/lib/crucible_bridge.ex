@@ -99,6 +99,14 @@ defmodule CrucibleBridge do
   def get_samples(conn \\ @conn, evaluation_id, opts \\ []), do: Evaluation.get_samples(conn, evaluation_id, opts)
 
   @doc """
+  Looks through an evaluation's samples: `%{rows: [...], matching: 3, searched: 200, total: 200, fields: [...]}`.
+  Options: `:search`, `:evaluator`, `:verdicts`, `:stop_reason`, `:changed_from`, `:metadata`, `:sample_id`, `:order_by`
+  (such as `:score`), `:descending`, `:offset`, `:limit`, `:within_ms`.
+  """
+  @spec find_samples(conn, String.t(), keyword) :: result(map)
+  def find_samples(conn \\ @conn, evaluation_id, opts \\ []), do: Evaluation.find_samples(conn, evaluation_id, opts)
+
+  @doc """
   Every sample of an evaluation, page after page: a list, so leave out what is not needed. Options: `:verdicts`,
   `:evaluator` and `:without_records`, which leaves out `:sample`, `:prompt` and `:turns`.
   """

@@ -26,6 +26,8 @@ from crucible_bridge.types import (
     EvaluationComparison,
     EvaluationState,
     EvaluatorInfo,
+    FindSamplesRequest,
+    FindSamplesResponse,
     ModelUsage,
     RenderSampleResponse,
     ReportFormat,
@@ -33,6 +35,7 @@ from crucible_bridge.types import (
     Verdict,
 )
 from crucible_worker.analysis.comparison import Comparisons
+from crucible_worker.analysis.sample_search import SampleSearches
 from crucible_worker.backends.orchestrator import Caller
 from crucible_worker.datasets.loading import LoadedDataset
 from crucible_worker.engine import claims
@@ -73,6 +76,7 @@ from crucible_worker.planning.patience import Patient
 from crucible_worker.planning.plans import TOUCH_SECONDS, DecodePlan, EncodePlan, EvaluationPlans, PatternPlan
 from crucible_worker.reports.writing import ReportRequest, write_report
 from crucible_worker.util.limits import WorkerLimits
+from crucible_worker.util.shown_paths import ShownPaths
 
 __all__ = ["CANCEL_WAIT_SECONDS", "NEWS_PAUSE_SECONDS", "OWNER_CHECK_SECONDS", "Evaluations"]
 
@@ -115,6 +119,7 @@ class Evaluations:
         self._known = functools.partial(info_if_known, parts=sources.parts)
         self.comparisons = Comparisons(journal, limits.max_compared_samples, self._known)
         """Comparisons of ended evaluations."""
+        self._searches = SampleSearches(journal)
         self.registry = RunRegistry(journal, self._known)
         """Runs and their checkpoints."""
         self._journal, self._locks = journal, locks
@@ -142,6 +147,7 @@ class Evaluations:
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed_after: int | None = None
         self._logs: LogFiles | None = None
+        self._paths = ShownPaths()
         self._patient: Patient | None = None
         journal.on_writable_change = self._writable_changed
 
@@ -180,8 +186,9 @@ class Evaluations:
         journal = await Journal.open(state_dir, encode_event, url=journal_url)
         experiments = Experiments(journal, limits, log_to=log_to, feed_all=feed_all)
         evaluations = cls(journal, EvaluationOwners(journal), sources, limits, experiments)
+        evaluations._paths = ShownPaths((*model_roots, *sources.data_roots))
         if log_dir is not None:
-            evaluations._logs = LogFiles(journal, log_dir)
+            evaluations._logs = LogFiles(journal, log_dir, evaluations._paths)
         evaluations._patient = Patient(journal, limits.max_compared_samples, evaluations._known, model_roots)
         await evaluations._reaper.reap_all()
         evaluations._keep("requests", evaluations._admission.apply_requests)
@@ -378,6 +385,12 @@ class Evaluations:
             page_bytes=min(SAMPLE_PAGE_BYTES, self._page_bytes),
         )
 
+    async def find_samples(self, request: FindSamplesRequest) -> FindSamplesResponse:
+        """See `SampleSearches.find`."""
+        number = (await self._look_up(request.evaluation_id)).number
+        other = None if request.changed_from is None else (await self._look_up(request.changed_from)).number
+        return await self._searches.find(number, other, request)
+
     async def of_run(self, run_id: str) -> Sequence[Evaluation]:
         """Every evaluation of a run, the newest first."""
         found: list[Evaluation] = []
@@ -407,7 +420,7 @@ class Evaluations:
         async with self._html_turn if html else contextlib.nullcontext():
             # In a thread, as it reads files.
             version = await asyncio.to_thread(importlib.metadata.version, "crucible-bridge")
-            return await write_report(self, request, version=version, max_bytes=max_bytes)
+            return await write_report(self, request, version=version, paths=self._paths, max_bytes=max_bytes)
 
     async def cancel(self, evaluation_id: str, reason: str) -> Evaluation:
         """End an evaluation early, whichever worker owns it; one that has ended is returned unchanged."""

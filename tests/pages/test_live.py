@@ -154,6 +154,48 @@ def test_the_workers_token_opens_the_form(server: Server, visits: Callable[..., 
     visit.until("document.querySelector('h1')?.innerText === 'Evaluations'")
 
 
+def test_a_search_shows_what_it_has_found_and_goes_on(server: Server, visits: Callable[..., Visit]):
+    """Without time for all samples the page says how many were looked through, and looks again for longer."""
+    visit = visits(server[0])
+    visit.page.goto(f"{server[0]}?token={server[1]}")
+    visit.shown()
+    asked: list[str] = []
+    no_time = threading.Event()
+    no_time.set()
+
+    def shorten(route: Any) -> None:
+        """Searches have no time at first."""
+        (within,) = urllib.parse.parse_qs(urllib.parse.urlsplit(route.request.url).query)["within"]
+        asked.append(within)
+        answer = route.fetch()
+        data = answer.json()
+        if no_time.is_set():
+            data = {**data, "rows": data["rows"][:1], "matching": 1, "searched": 30}
+        route.fulfill(response=answer, json=data)
+
+    visit.page.route("**/api/samples?*", shorten)
+    visit.open("evaluation/lab-500/samples?search=what+is+1")
+    status = "document.querySelector('main [role=status]')?.innerText"
+    visit.until(f"{status} === '1 to 1 of 1 sample, 30 of 240 searched so far.'")
+    no_time.clear()
+    visit.until(f"{status} === '1 to 62 of 62 samples.'")
+    assert sorted(set(asked), key=int)[:2] == ["2000", "8000"]
+
+
+def test_a_search_whose_reader_has_left_is_cancelled(server: Server, visits: Callable[..., Visit]):
+    """The request ends with the page that sent it."""
+    visit = visits(server[0])
+    visit.page.goto(f"{server[0]}?token={server[1]}")
+    visit.shown()
+    visit.page.route("**/api/samples?*", lambda route: None)  # no answer comes
+    with visit.page.expect_event("requestfailed") as failed:
+        visit.page.goto(f"{server[0]}#/evaluation/lab-500/samples")
+        visit.page.wait_for_selector("main[aria-busy=true]")
+        visit.open("run/lab")
+    assert "/api/samples?" in failed.value.url
+    assert visit.title == "Run lab"
+
+
 class Slow:
     """A worker in a thread, and an evaluation that does as many samples as it is allowed."""
 
@@ -257,7 +299,7 @@ def test_runs_and_their_checkpoints_are_listed(server: Server, visits: Callable[
     runs = visit.page.get_by_role("region", name="Runs", exact=True)
     row = runs.locator("tr", has_text="lab").first.inner_text()
     assert "100 to 500" in row
-    assert "accuracy 0.8 at step 500" in row
+    assert "accuracy 0.8 at step 500, 0.7" in row
     runs.get_by_role("link", name="lab", exact=True).click()
     visit.until("document.querySelector('h1').textContent === 'Run lab'")
     checkpoints = visit.page.get_by_role("region", name="Checkpoints", exact=True)

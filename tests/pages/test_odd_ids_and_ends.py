@@ -96,6 +96,45 @@ def test_a_list_has_a_column_for_each_kind_of_evaluator(tmp_path: Path, visits: 
         live.shown()
         heads = live.page.locator("table:has(caption:text('Evaluations')) th").all_inner_texts()
         assert {*common, rare} <= set(heads)
+        live.page.goto("about:blank")
+
+
+def test_a_list_of_many_kinds_of_evaluators_fits(tmp_path: Path, visits: Callable[..., Visit]):
+    """Where each kind would take a column, one column has the metrics of every evaluation, with their intervals."""
+    kinds = ("accuracy", "nll", "perplexity", "bits_per_byte", "next_token_accuracy", "rollout", "pass_at_k")
+
+    async def make() -> None:
+        async with run_worker({"m": ScriptedModel(answer=lambda prompt: "4")}, state_dir=tmp_path / "j") as worker:
+            for kind in kinds:
+                await worker.bridge.evaluation.evaluate(
+                    evaluation_id=kind,
+                    model="embedded:m",
+                    evaluators=[kind],
+                    dataset=[Sample(input=f"{n} + 2?", targets=("4",)) for n in range(4)],
+                    sampling=SamplingParams(max_tokens=8, temperature=1.0),
+                )
+
+    in_thread(make())
+    with viewing("--state-dir", str(tmp_path / "j")) as address:
+        live = visits(address.partition("?")[0])
+        live.page.goto(address)
+        live.shown()
+        table = live.page.locator("table:has(caption:text('Evaluations'))")
+        column = table.locator("th").all_inner_texts().index("metrics") + 1
+        cells = {
+            row.locator("a").first.inner_text(): row.locator(f"td:nth-child({column})").inner_text()
+            for row in table.locator("tbody tr").all()
+        }
+        assert cells.keys() == set(kinds)
+        assert all(cells.values())
+        assert cells["accuracy"].startswith("accuracy 1 0.5101 to 1")
+        assert cells["pass_at_k"].startswith("pass@1 1")
+        width = "document.documentElement.scrollWidth <= window.innerWidth"
+        assert live.page.evaluate(width)
+        assert live.page.evaluate(
+            "[...document.querySelectorAll('.scroll')].every((one) => one.scrollWidth <= one.clientWidth)"
+        )
+        live.page.goto("about:blank")
 
 
 def test_an_evaluation_without_a_score_says_so(tmp_path: Path, visits: Callable[..., Visit]):

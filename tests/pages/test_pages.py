@@ -179,12 +179,25 @@ def test_evaluations_are_compared(at: Open):
     assert "0.5" in differences
     assert page.locator("svg.whisker.sure").count() == 2
     page.get_by_text("Better in step 500").click()
+    assert page.locator("details details summary").first.inner_text() == "sum-3 · What is 3 + 6?: 0 to 1"
     page.locator("details details summary").first.click()
     visit.until("document.querySelectorAll('details details article').length === 2")
     assert page.locator("details details article .verdict").all_inner_texts() == ["incorrect", "correct"]
     page.fill("#sample", "sum-3")
     page.get_by_role("button", name="Show").click()
     visit.until("document.querySelectorAll('section > div > .answers article').length === 3")
+
+
+def test_lists_have_the_interval_of_every_metric_that_has_one(at: Open):
+    """In the list of evaluations, and of a comparison's metrics; a metric without one has none."""
+    visit = at("run/lab")
+    row = visit.page.locator("table:has(caption:text('Evaluations')) tbody tr").last
+    assert row.locator(".interval").all_inner_texts() == ["0.7196 to 0.8618"]
+    assert "nll" in visit.page.inner_text("table:has(caption:text('Evaluations')) thead")
+    visit.open("compare/lab-100,lab-500")
+    metrics = visit.page.locator("table:has(caption:text('Metrics'))")
+    assert metrics.locator("tr", has_text="accuracy").first.locator(".interval").count() == 2
+    assert metrics.locator("tr", has_text="nll").first.locator(".interval").count() == 0
 
 
 def test_every_pair_can_be_compared(at: Open):

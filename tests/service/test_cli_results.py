@@ -144,7 +144,7 @@ async def test_compare_says_the_difference(place: Sequence[str]):
     assert "\n  difference_stderr " in (await run("compare", "e1", "e2", "--verbose", *place)).out
     (difference,) = data["differences"]
     assert (difference["baseline_id"], difference["evaluation_id"], difference["n_matched"]) == ("e1", "e2", 4)
-    assert [change["sample_id"] for change in difference["regressions"]] == ["s0"]
+    assert [(change["sample_id"], change["input"]) for change in difference["regressions"]] == [("s0", "in 0")]
 
 
 async def test_watch_of_what_has_ended_says_the_result(place: Sequence[str]):

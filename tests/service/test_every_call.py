@@ -198,6 +198,21 @@ async def test_an_evaluation_counts_right_answers(bridge: Bridge):
     assert await bridge.evaluation.get_evaluation("e") == evaluation
 
 
+@covers("FindSamples")
+async def test_samples_are_found_by_their_texts(bridge: Bridge):
+    """In the data set's order, with the number of those that match and of those that were looked through."""
+    await bridge.evaluation.evaluate(
+        evaluation_id="f", model="embedded:arithmetic@320", evaluators=["nll"], dataset=ARITHMETIC
+    )
+    wanted = [
+        n for n, sample in enumerate(held_out(COUNT)) if "7" in f"{sample.id}\n{sample.input}\n{sample.targets[0]}"
+    ]
+    found = await bridge.evaluation.find_samples("f", search="7", limit=2)
+
+    assert [row.n for row in found.rows] == wanted[:2]
+    assert (found.matching, found.searched, found.total) == (len(wanted), COUNT, COUNT)
+
+
 @covers("StartEvaluation", "WatchEvaluation")
 async def test_an_evaluation_outlives_the_call_and_is_watched_to_its_end(bridge: Bridge):
     """Its events: START, one SAMPLE_COMPLETE for each sample, COMPLETE and STOP. The same request finds it again."""

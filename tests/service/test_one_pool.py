@@ -32,6 +32,7 @@ REQUESTS = {
     "GetEvaluation": {"evaluation_id": "one"},
     "ListEvaluations": {"run_id": "r"},
     "GetSamples": {"evaluation_id": "one"},
+    "FindSamples": {"evaluation_id": "one", "search": "1"},
     "ListRuns": {"run_id": "r"},
     "GenerateReport": {"run_id": "r", "format": "REPORT_FORMAT_MARKDOWN"},
     "ReadDataset": {"dataset": {"builtin": "arithmetic"}, "limit": 3},

@@ -11,6 +11,7 @@ import pytest
 
 import crucible_bridge
 from crucible_bridge.types import EvaluationState, EvaluatorSpec, Limits, SamplingParams
+from crucible_worker.reports.samples import searched_text
 
 WORKER = (sys.executable, "-m", "crucible_worker")
 SERVICE = "crucible_bridge.v1.EvaluationService"
@@ -137,3 +138,17 @@ async def test_a_database_that_cannot_be_reached_is_one_line(tmp_path):
     assert "--journal postgresql://me@/lab" in said
     assert "secret" not in said
     assert "Traceback" not in said
+
+
+async def test_samples_are_found_as_in_a_file(postgres_server, tmp_path):
+    """By text, with all conditions, in order; as a reader of all of them finds them."""
+    async with serving(postgres_server.new_database(), tmp_path, 1) as (worker,):
+        await start(worker.bridge, "e")
+        assert [event async for event in worker.bridge.evaluation.watch_evaluation("e")]
+        every = [one async for one in worker.bridge.evaluation.all_samples("e")]
+        found = await worker.bridge.evaluation.find_samples("e", search="7", descending=True, limit=1000)
+        wanted = [n for n, one in enumerate(every) if "7" in searched_text(one)]
+        assert [row.n for row in found.rows] == wanted[::-1]
+        assert (found.searched, found.total) == (len(every), len(every))
+        page = await worker.bridge.evaluation.get_samples("e", page_size=1, page_token=found.rows[0].page_token)
+        assert page.items[0] == every[wanted[-1]]

@@ -11,10 +11,11 @@ from typing import Any
 
 from crucible_bridge.client.calls import Calls
 from crucible_bridge.codec import generated
+from crucible_bridge.codec.enums import VERDICT_PAIR
 from crucible_bridge.codec.fields import each_decoded, each_encoded, encoded, made, several
-from crucible_bridge.codec.generated import FOLLOW_POLICY_PAIR, model_ref_to_v1
+from crucible_bridge.codec.generated import FOLLOW_POLICY_PAIR, SAMPLE_ORDER_PAIR, model_ref_to_v1
 from crucible_bridge.codec.options import options_to_v1
-from crucible_bridge.types import ModelRef
+from crucible_bridge.types import ModelRef, Verdict
 from crucible_bridge.types.generated import (
     CloseExperimentResponse,
     DrainReport,
@@ -22,6 +23,7 @@ from crucible_bridge.types.generated import (
     Evaluation,
     EvaluationPlan,
     EvaluatorInfo,
+    FindSamplesResponse,
     FollowPolicy,
     FollowRunResponse,
     GatePolicy,
@@ -31,6 +33,7 @@ from crucible_bridge.types.generated import (
     OpenExperimentResponse,
     RendererInfo,
     RenderSampleResponse,
+    SampleOrder,
     SyncResponse,
     WorkerInfo,
 )
@@ -99,6 +102,75 @@ class PlainEvaluationCalls:
         return await self._calls.unary(
             call, message, lambda reply: generated.evaluation_from_v1(reply.evaluation, "evaluation"), timeout
         )
+
+    async def find_samples(
+        self,
+        evaluation_id: str,
+        *,
+        search: str = "",
+        evaluator: str | None = None,
+        verdicts: Sequence[Verdict] = (),
+        stop_reason: str | None = None,
+        changed_from: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        sample_id: str | None = None,
+        order_by: SampleOrder | None = None,
+        descending: bool = False,
+        offset: int = 0,
+        limit: int = 0,
+        within_ms: int = 0,
+        timeout: float | None = None,
+    ) -> FindSamplesResponse:
+        """Looks for results of samples by text, verdict or metadata, sorted, for tables.
+
+        It reads all that are recorded, one call at a time, and stops when the caller leaves: 200,000 take about a
+        second.
+
+        Args:
+            evaluation_id: which evaluation; required.
+            search: only those with this text in id, input, output, extracted answer or targets; case does not
+                matter.
+            evaluator: only the evaluator of this name, or of this kind where it has no name.
+            verdicts: only these verdicts; all if empty.
+            stop_reason: only those whose output ended so: "length".
+            changed_from: only those with another verdict in this evaluation; ones that it does not have are left
+                out.
+            metadata: only those whose sample has this metadata.
+            sample_id: only those of this sample.
+            order_by: what they are sorted by; results without such a value come last.
+            descending: the other way round; results without a value are still last.
+            offset: so many are left out at the beginning.
+            limit: at most so many, up to 1,000; 0 is 100.
+            within_ms: answer after so many milliseconds with what was looked through by then; 0 looks through
+                all.
+            timeout: seconds for the call.
+
+        Raises:
+            BridgeError: NOT_FOUND: UNKNOWN_EVALUATION.
+        """
+        message = made(
+            evaluation_pb2.FindSamplesRequest,
+            "",
+            evaluation_id=evaluation_id,
+            search=search,
+            evaluator=evaluator,
+            verdicts=VERDICT_PAIR.all_sent(verdicts, "verdicts"),
+            stop_reason=stop_reason,
+            changed_from=changed_from,
+            metadata=metadata,
+            sample_id=sample_id,
+            order_by=SAMPLE_ORDER_PAIR.sent(order_by, "order_by"),
+            descending=descending,
+            offset=offset,
+            limit=limit,
+            within_ms=within_ms,
+        )
+        call = self._calls.method(
+            "/crucible_bridge.v1.EvaluationService/FindSamples",
+            evaluation_pb2.FindSamplesRequest,
+            evaluation_pb2.FindSamplesResponse,
+        )
+        return await self._calls.unary(call, message, generated.find_samples_response_from_v1, timeout)
 
     async def cancel_evaluation(
         self, evaluation_id: str, reason: str = "", *, timeout: float | None = None

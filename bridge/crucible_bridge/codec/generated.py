@@ -122,6 +122,8 @@ from crucible_bridge.types import (
     Experiment,
     ExtractedAnswer,
     ExtractedProgram,
+    FindSamplesRequest,
+    FindSamplesResponse,
     Fleet,
     FollowPolicy,
     FollowRunRequest,
@@ -170,6 +172,7 @@ from crucible_bridge.types import (
     LogprobsQuestion,
     MathGrades,
     MathPolicy,
+    MetadataField,
     MetricSeries,
     ModelPrice,
     ModelRef,
@@ -211,9 +214,11 @@ from crucible_bridge.types import (
     SampleChange,
     SampledItem,
     SampleItem,
+    SampleOrder,
     SamplePrompt,
     SampleQuestion,
     SampleResult,
+    SampleRow,
     SamplingParams,
     ScoredCount,
     SequenceLogprobs,
@@ -326,6 +331,10 @@ __all__ = [
     "extracted_answer_to_v1",
     "extracted_program_from_v1",
     "extracted_program_to_v1",
+    "find_samples_request_from_v1",
+    "find_samples_request_to_v1",
+    "find_samples_response_from_v1",
+    "find_samples_response_to_v1",
     "fleet_from_v1",
     "fleet_to_v1",
     "follow_run_request_from_v1",
@@ -418,6 +427,8 @@ __all__ = [
     "math_grades_to_v1",
     "math_policy_from_v1",
     "math_policy_to_v1",
+    "metadata_field_from_v1",
+    "metadata_field_to_v1",
     "metric_series_from_v1",
     "metric_series_to_v1",
     "model_price_from_v1",
@@ -502,6 +513,8 @@ __all__ = [
     "sample_question_to_v1",
     "sample_result_from_v1",
     "sample_result_to_v1",
+    "sample_row_from_v1",
+    "sample_row_to_v1",
     "sampled_item_from_v1",
     "sampled_item_to_v1",
     "sampling_params_from_v1",
@@ -560,6 +573,7 @@ __all__ = [
     "worker_info_to_v1",
 ]
 
+SAMPLE_ORDER_PAIR = EnumPair(SampleOrder, evaluation_pb2.SampleOrder, "SAMPLE_ORDER_")
 FOLLOW_POLICY_PAIR = EnumPair(FollowPolicy, evaluation_pb2.FollowPolicy, "FOLLOW_POLICY_")
 GATE_TIER_PAIR = EnumPair(GateTier, evaluation_pb2.GateTier, "GATE_TIER_")
 GATE_VERDICT_PAIR = EnumPair(GateVerdict, evaluation_pb2.GateVerdict, "GATE_VERDICT_")
@@ -1725,6 +1739,8 @@ def run_best_to_v1(value: RunBest) -> evaluation_pb2.RunBest:
         rules_version=value.rules_version,
         scored=None if value.scored is None else scored_count_to_v1(value.scored),
         grader_versions={unicode_text(key): item for key, item in value.grader_versions.items()},
+        interval_low=value.interval_low,
+        interval_high=value.interval_high,
     )
 
 
@@ -1736,6 +1752,12 @@ def run_best_from_v1(message: evaluation_pb2.RunBest, field: str = "") -> RunBes
     """
     if not math.isfinite(message.value):
         raise InvalidField(child(field, "value"), f"is {message.value}, must be finite")
+    interval_low = message.interval_low if message.HasField("interval_low") else None
+    if interval_low is not None and not math.isfinite(interval_low):
+        raise InvalidField(child(field, "interval_low"), f"is {interval_low}, must be finite")
+    interval_high = message.interval_high if message.HasField("interval_high") else None
+    if interval_high is not None and not math.isfinite(interval_high):
+        raise InvalidField(child(field, "interval_high"), f"is {interval_high}, must be finite")
     return RunBest(
         metric=message.metric,
         goal=GOAL_PAIR.from_v1(message.goal, child(field, "goal")),
@@ -1747,6 +1769,8 @@ def run_best_from_v1(message: evaluation_pb2.RunBest, field: str = "") -> RunBes
         rules_version=message.rules_version,
         scored=scored_count_from_v1(message.scored, child(field, "scored")) if message.HasField("scored") else None,
         grader_versions=dict(sorted(message.grader_versions.items())),
+        interval_low=interval_low,
+        interval_high=interval_high,
     )
 
 
@@ -1911,6 +1935,7 @@ def sample_change_to_v1(value: SampleChange) -> evaluation_pb2.SampleChange:
         sample_id=unicode_text(value.sample_id),
         baseline_score=value.baseline_score,
         score=value.score,
+        input=unicode_text(value.input),
     )
 
 
@@ -1928,6 +1953,7 @@ def sample_change_from_v1(message: evaluation_pb2.SampleChange, field: str = "")
         sample_id=message.sample_id,
         baseline_score=message.baseline_score,
         score=message.score,
+        input=message.input,
     )
 
 
@@ -3517,6 +3543,163 @@ def evaluator_rendering_from_v1(message: evaluation_pb2.EvaluatorRendering, fiel
         evaluator=message.evaluator,
         renderer=message.renderer,
         others=dict(sorted(message.others.items())),
+    )
+
+
+def find_samples_request_to_v1(value: FindSamplesRequest, field: str = "") -> evaluation_pb2.FindSamplesRequest:
+    """Encode: Looks for results of samples, for tables.
+
+    Raises:
+        InvalidField: a value cannot be sent.
+    """
+    of_type(value, FindSamplesRequest, field)
+    return made(
+        evaluation_pb2.FindSamplesRequest,
+        field,
+        evaluation_id=value.evaluation_id,
+        search=value.search,
+        evaluator=value.evaluator,
+        verdicts=[VERDICT_PAIR.to_number[item] for item in value.verdicts],
+        stop_reason=value.stop_reason,
+        changed_from=value.changed_from,
+        metadata=value.metadata,
+        sample_id=value.sample_id,
+        order_by=None if value.order_by is None else SAMPLE_ORDER_PAIR.to_number[value.order_by],
+        descending=value.descending,
+        offset=value.offset,
+        limit=value.limit,
+        within_ms=value.within_ms,
+    )
+
+
+def find_samples_request_from_v1(message: evaluation_pb2.FindSamplesRequest, field: str = "") -> FindSamplesRequest:
+    """Decode: Looks for results of samples, for tables.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    if not message.evaluation_id:
+        raise InvalidField(child(field, "evaluation_id"), "is empty")
+    at_most_bytes(message.search, bounds.FIND_SAMPLES_REQUEST_SEARCH_MAX_BYTES, child(field, "search"))
+    at_least(message.offset, bounds.FIND_SAMPLES_REQUEST_OFFSET_LEAST, child(field, "offset"))
+    within(
+        message.limit,
+        bounds.FIND_SAMPLES_REQUEST_LIMIT_LEAST,
+        bounds.FIND_SAMPLES_REQUEST_LIMIT_MOST,
+        child(field, "limit"),
+    )
+    at_least(message.within_ms, bounds.FIND_SAMPLES_REQUEST_WITHIN_MS_LEAST, child(field, "within_ms"))
+    at_most_count(message.verdicts, bounds.FIND_SAMPLES_REQUEST_VERDICTS_MAX_COUNT, child(field, "verdicts"))
+    bounded_texts(
+        message.metadata,
+        bounds.FIND_SAMPLES_REQUEST_METADATA_MAX_COUNT,
+        bounds.FIND_SAMPLES_REQUEST_METADATA_MAX_BYTES,
+        child(field, "metadata"),
+    )
+    return FindSamplesRequest(
+        evaluation_id=message.evaluation_id,
+        search=message.search,
+        evaluator=message.evaluator if message.HasField("evaluator") else None,
+        verdicts=VERDICT_PAIR.all_from_v1(message.verdicts, child(field, "verdicts")),
+        stop_reason=message.stop_reason if message.HasField("stop_reason") else None,
+        changed_from=message.changed_from if message.HasField("changed_from") else None,
+        metadata=dict(message.metadata),
+        sample_id=message.sample_id if message.HasField("sample_id") else None,
+        order_by=SAMPLE_ORDER_PAIR.from_v1(message.order_by, child(field, "order_by")) if message.order_by else None,
+        descending=message.descending,
+        offset=message.offset,
+        limit=message.limit,
+        within_ms=message.within_ms,
+    )
+
+
+def sample_row_to_v1(value: SampleRow) -> evaluation_pb2.SampleRow:
+    """Encode: A result of a sample as tables show it; texts have at most 300 characters."""
+    return evaluation_pb2.SampleRow(
+        n=value.n,
+        evaluator=unicode_text(value.evaluator),
+        sample_id=unicode_text(value.sample_id),
+        repeat=value.repeat,
+        verdict=VERDICT_PAIR.to_number[value.verdict],
+        score=value.score,
+        input=unicode_text(value.input),
+        output=unicode_text(value.output),
+        extracted=unicode_text(value.extracted),
+        target=unicode_text(value.target),
+        stop_reason=unicode_text(value.stop_reason),
+        output_tokens=value.output_tokens,
+        duration_ns=value.duration_ns,
+        reason=unicode_text(value.reason),
+        page_token=unicode_text(value.page_token),
+    )
+
+
+def sample_row_from_v1(message: evaluation_pb2.SampleRow, field: str = "") -> SampleRow:
+    """Decode: A result of a sample as tables show it; texts have at most 300 characters.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    return SampleRow(
+        n=message.n,
+        evaluator=message.evaluator,
+        sample_id=message.sample_id,
+        repeat=message.repeat,
+        verdict=VERDICT_PAIR.from_v1(message.verdict, child(field, "verdict")),
+        score=message.score if message.HasField("score") else None,
+        input=message.input,
+        output=message.output,
+        extracted=message.extracted,
+        target=message.target,
+        stop_reason=message.stop_reason,
+        output_tokens=message.output_tokens if message.HasField("output_tokens") else None,
+        duration_ns=message.duration_ns,
+        reason=message.reason,
+        page_token=message.page_token,
+    )
+
+
+def metadata_field_to_v1(value: MetadataField) -> evaluation_pb2.MetadataField:
+    """Encode: A key of the samples' metadata."""
+    return evaluation_pb2.MetadataField(
+        key=unicode_text(value.key),
+        values=[unicode_text(item) for item in value.values],
+        values_left_out=value.values_left_out,
+    )
+
+
+def metadata_field_from_v1(message: evaluation_pb2.MetadataField, field: str = "") -> MetadataField:
+    """Decode: A key of the samples' metadata."""
+    return MetadataField(
+        key=message.key,
+        values=tuple(message.values),
+        values_left_out=message.values_left_out,
+    )
+
+
+def find_samples_response_to_v1(value: FindSamplesResponse) -> evaluation_pb2.FindSamplesResponse:
+    """Encode: What was found."""
+    return evaluation_pb2.FindSamplesResponse(
+        rows=[sample_row_to_v1(item) for item in value.rows],
+        matching=value.matching,
+        searched=value.searched,
+        total=value.total,
+        fields=[metadata_field_to_v1(item) for item in value.fields],
+    )
+
+
+def find_samples_response_from_v1(message: evaluation_pb2.FindSamplesResponse, field: str = "") -> FindSamplesResponse:
+    """Decode: What was found.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    return FindSamplesResponse(
+        rows=each_decoded(sample_row_from_v1, message.rows, child(field, "rows")),
+        matching=message.matching,
+        searched=message.searched,
+        total=message.total,
+        fields=each_decoded(metadata_field_from_v1, message.fields, child(field, "fields")),
     )
 
 

@@ -77,6 +77,14 @@ __all__ = [
     "FEW_SHOT_COUNT_LEAST",
     "FEW_SHOT_COUNT_MOST",
     "FEW_SHOT_SOURCE_MAX_BYTES",
+    "FIND_SAMPLES_REQUEST_LIMIT_LEAST",
+    "FIND_SAMPLES_REQUEST_LIMIT_MOST",
+    "FIND_SAMPLES_REQUEST_METADATA_MAX_BYTES",
+    "FIND_SAMPLES_REQUEST_METADATA_MAX_COUNT",
+    "FIND_SAMPLES_REQUEST_OFFSET_LEAST",
+    "FIND_SAMPLES_REQUEST_SEARCH_MAX_BYTES",
+    "FIND_SAMPLES_REQUEST_VERDICTS_MAX_COUNT",
+    "FIND_SAMPLES_REQUEST_WITHIN_MS_LEAST",
     "FOLLOW_RUN_REQUEST_DIRECTORY_MAX_BYTES",
     "FOLLOW_RUN_REQUEST_EVERY_LEAST",
     "FOLLOW_RUN_REQUEST_HOLD_FOLDER_MAX_BYTES",
@@ -305,6 +313,22 @@ GET_SAMPLES_REQUEST_PAGE_SIZE_LEAST = 0
 """Smallest value of `GetSamplesRequest.page_size`."""
 GET_SAMPLES_REQUEST_PAGE_SIZE_MOST = 10_000
 """Largest value of `GetSamplesRequest.page_size`."""
+FIND_SAMPLES_REQUEST_SEARCH_MAX_BYTES = 10_000
+"""Most bytes of UTF-8 of `FindSamplesRequest.search`."""
+FIND_SAMPLES_REQUEST_VERDICTS_MAX_COUNT = 100
+"""Most entries of `FindSamplesRequest.verdicts`."""
+FIND_SAMPLES_REQUEST_METADATA_MAX_BYTES = 10_000
+"""Most bytes of UTF-8 of `FindSamplesRequest.metadata`."""
+FIND_SAMPLES_REQUEST_METADATA_MAX_COUNT = 64
+"""Most entries of `FindSamplesRequest.metadata`."""
+FIND_SAMPLES_REQUEST_OFFSET_LEAST = 0
+"""Smallest value of `FindSamplesRequest.offset`."""
+FIND_SAMPLES_REQUEST_LIMIT_LEAST = 0
+"""Smallest value of `FindSamplesRequest.limit`."""
+FIND_SAMPLES_REQUEST_LIMIT_MOST = 1_000
+"""Largest value of `FindSamplesRequest.limit`."""
+FIND_SAMPLES_REQUEST_WITHIN_MS_LEAST = 0
+"""Smallest value of `FindSamplesRequest.within_ms`."""
 RESUME_EVALUATION_REQUEST_MAX_COST_LEAST = 0.0
 """Smallest value of `ResumeEvaluationRequest.max_cost`."""
 RESUME_EVALUATION_REQUEST_MAX_OUTPUT_TOKENS_LEAST = 0

@@ -55,6 +55,8 @@ __all__ = [
     "Experiment",
     "ExtractedAnswer",
     "ExtractedProgram",
+    "FindSamplesRequest",
+    "FindSamplesResponse",
     "Fleet",
     "FollowPolicy",
     "FollowRunRequest",
@@ -98,6 +100,7 @@ __all__ = [
     "MathGrades",
     "MathPolicy",
     "MeanNLL",
+    "MetadataField",
     "MetricSeries",
     "ModelPrice",
     "ModelUsage",
@@ -133,7 +136,9 @@ __all__ = [
     "RunInfo",
     "SampleAnswer",
     "SampleChange",
+    "SampleOrder",
     "SampleResult",
+    "SampleRow",
     "SampledItem",
     "SamplingParams",
     "ScoredCount",
@@ -159,6 +164,21 @@ __all__ = [
     "Usage",
     "WorkerInfo",
 ]
+
+
+class SampleOrder(enum.StrEnum):
+    """What the results of an evaluation are sorted by."""
+
+    POSITION = "position"
+    """The data set's order."""
+    SCORE = "score"
+    """Their scores."""
+    OUTPUT_TOKENS = "output_tokens"
+    """Tokens of their outputs."""
+    DURATION = "duration"
+    """How long they took."""
+    SAMPLE_ID = "sample_id"
+    """The samples' ids."""
 
 
 class FollowPolicy(enum.StrEnum):
@@ -684,6 +704,10 @@ class RunBest:
     """Versions of the graders behind it, as Evaluation has them: each has its own best value. Empty if there are
     none.
     """
+    interval_low: float | None = None
+    """Bounds of its interval at 95 %; None where its evaluator records neither an interval nor a standard error."""
+    interval_high: float | None = None
+    """Likewise, the upper one."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -808,6 +832,10 @@ class SampleChange:
     """Its score in the baseline: the mean of its repeats."""
     score: float
     """Likewise in the other evaluation."""
+    input: str = ""
+    """What it asks, or its last message, at most 300 characters; empty where no evaluation of the data set records
+    it.
+    """
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -1665,6 +1693,105 @@ class EvaluatorRendering:
     """
     others: Mapping[str, str] = dataclasses.field(default_factory=dict)
     """Likewise of its further models, by the option that names them: "judge", "grader_options.judge"."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class FindSamplesRequest:
+    """Looks for results of samples, for tables.
+
+    Every condition must hold.
+    """
+
+    evaluation_id: str
+    """Which evaluation; required."""
+    search: str = ""
+    """Only those with this text in id, input, output, extracted answer or targets; case does not matter."""
+    evaluator: str | None = None
+    """Only the evaluator of this name, or of this kind where it has no name."""
+    verdicts: tuple[Verdict, ...] = ()
+    """Only these verdicts; all if empty."""
+    stop_reason: str | None = None
+    """Only those whose output ended so: "length"."""
+    changed_from: str | None = None
+    """Only those with another verdict in this evaluation; ones that it does not have are left out."""
+    metadata: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    """Only those whose sample has this metadata."""
+    sample_id: str | None = None
+    """Only those of this sample."""
+    order_by: SampleOrder | None = None
+    """What they are sorted by; results without such a value come last."""
+    descending: bool = False
+    """The other way round; results without a value are still last."""
+    offset: int = 0
+    """So many are left out at the beginning."""
+    limit: int = 0
+    """At most so many, up to 1,000; 0 is 100."""
+    within_ms: int = 0
+    """Answer after so many milliseconds with what was looked through by then; 0 looks through all."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class SampleRow:
+    """A result of a sample as tables show it; texts have at most 300 characters."""
+
+    n: int = 0
+    """Its position among the results of the evaluation, from 0."""
+    evaluator: str = ""
+    """The evaluator's name, or its kind where it has none."""
+    sample_id: str = ""
+    """The sample's id."""
+    repeat: int = 0
+    """Which of several samples of one input, from 0."""
+    verdict: Verdict
+    """What was found of the answer."""
+    score: float | None = None
+    """Absent where unscored."""
+    input: str = ""
+    """The beginning of what the sample asks; empty where it is not recorded."""
+    output: str = ""
+    """The beginning of the answer, after its reasoning."""
+    extracted: str = ""
+    """The beginning of what the grader took for the answer."""
+    target: str = ""
+    """The beginning of the right answers."""
+    stop_reason: str = ""
+    """Why the output ended."""
+    output_tokens: int | None = None
+    """Tokens of the output; None where they were not reported."""
+    duration_ns: int = 0
+    """How long the sample took; 0 where that is not known."""
+    reason: str = ""
+    """Why it has no score; empty if it has one."""
+    page_token: str = ""
+    """GetSamples with this token begins with this result."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class MetadataField:
+    """A key of the samples' metadata."""
+
+    key: str = ""
+    """The key."""
+    values: tuple[str, ...] = ()
+    """Its values, sorted; none where there are more than 50, or one has more than 100 characters."""
+    values_left_out: bool = False
+    """Whether the values are left out for that."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class FindSamplesResponse:
+    """What was found."""
+
+    rows: tuple[SampleRow, ...] = ()
+    """The results of this page, in order."""
+    matching: int = 0
+    """How many results match, of those that were looked through."""
+    searched: int = 0
+    """How many results were looked through, in the data set's order."""
+    total: int = 0
+    """How many the evaluation has."""
+    fields: tuple[MetadataField, ...] = ()
+    """Keys of the metadata of those that were looked through, sorted, at most 50; none with `sample_id`."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,6 +41,15 @@ class Record(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     RECORD_OUTPUTS: _ClassVar[Record]
     RECORD_NONE: _ClassVar[Record]
 
+class SampleOrder(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    SAMPLE_ORDER_UNSPECIFIED: _ClassVar[SampleOrder]
+    SAMPLE_ORDER_POSITION: _ClassVar[SampleOrder]
+    SAMPLE_ORDER_SCORE: _ClassVar[SampleOrder]
+    SAMPLE_ORDER_OUTPUT_TOKENS: _ClassVar[SampleOrder]
+    SAMPLE_ORDER_DURATION: _ClassVar[SampleOrder]
+    SAMPLE_ORDER_SAMPLE_ID: _ClassVar[SampleOrder]
+
 class ReportFormat(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     REPORT_FORMAT_UNSPECIFIED: _ClassVar[ReportFormat]
@@ -92,6 +101,12 @@ RECORD_UNSPECIFIED: Record
 RECORD_FULL: Record
 RECORD_OUTPUTS: Record
 RECORD_NONE: Record
+SAMPLE_ORDER_UNSPECIFIED: SampleOrder
+SAMPLE_ORDER_POSITION: SampleOrder
+SAMPLE_ORDER_SCORE: SampleOrder
+SAMPLE_ORDER_OUTPUT_TOKENS: SampleOrder
+SAMPLE_ORDER_DURATION: SampleOrder
+SAMPLE_ORDER_SAMPLE_ID: SampleOrder
 REPORT_FORMAT_UNSPECIFIED: ReportFormat
 REPORT_FORMAT_MARKDOWN: ReportFormat
 REPORT_FORMAT_JSON: ReportFormat
@@ -764,6 +779,101 @@ class GetSamplesResponse(_message.Message):
     next_page_token: str
     def __init__(self, samples: _Optional[_Iterable[_Union[SampleResult, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
+class FindSamplesRequest(_message.Message):
+    __slots__ = ("evaluation_id", "search", "evaluator", "verdicts", "stop_reason", "changed_from", "metadata", "sample_id", "order_by", "descending", "offset", "limit", "within_ms")
+    class MetadataEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: str
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[str] = ...) -> None: ...
+    EVALUATION_ID_FIELD_NUMBER: _ClassVar[int]
+    SEARCH_FIELD_NUMBER: _ClassVar[int]
+    EVALUATOR_FIELD_NUMBER: _ClassVar[int]
+    VERDICTS_FIELD_NUMBER: _ClassVar[int]
+    STOP_REASON_FIELD_NUMBER: _ClassVar[int]
+    CHANGED_FROM_FIELD_NUMBER: _ClassVar[int]
+    METADATA_FIELD_NUMBER: _ClassVar[int]
+    SAMPLE_ID_FIELD_NUMBER: _ClassVar[int]
+    ORDER_BY_FIELD_NUMBER: _ClassVar[int]
+    DESCENDING_FIELD_NUMBER: _ClassVar[int]
+    OFFSET_FIELD_NUMBER: _ClassVar[int]
+    LIMIT_FIELD_NUMBER: _ClassVar[int]
+    WITHIN_MS_FIELD_NUMBER: _ClassVar[int]
+    evaluation_id: str
+    search: str
+    evaluator: str
+    verdicts: _containers.RepeatedScalarFieldContainer[_types_pb2.Verdict]
+    stop_reason: str
+    changed_from: str
+    metadata: _containers.ScalarMap[str, str]
+    sample_id: str
+    order_by: SampleOrder
+    descending: bool
+    offset: int
+    limit: int
+    within_ms: int
+    def __init__(self, evaluation_id: _Optional[str] = ..., search: _Optional[str] = ..., evaluator: _Optional[str] = ..., verdicts: _Optional[_Iterable[_Union[_types_pb2.Verdict, str]]] = ..., stop_reason: _Optional[str] = ..., changed_from: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., sample_id: _Optional[str] = ..., order_by: _Optional[_Union[SampleOrder, str]] = ..., descending: bool = ..., offset: _Optional[int] = ..., limit: _Optional[int] = ..., within_ms: _Optional[int] = ...) -> None: ...
+
+class SampleRow(_message.Message):
+    __slots__ = ("n", "evaluator", "sample_id", "repeat", "verdict", "score", "input", "output", "extracted", "target", "stop_reason", "output_tokens", "duration_ns", "reason", "page_token")
+    N_FIELD_NUMBER: _ClassVar[int]
+    EVALUATOR_FIELD_NUMBER: _ClassVar[int]
+    SAMPLE_ID_FIELD_NUMBER: _ClassVar[int]
+    REPEAT_FIELD_NUMBER: _ClassVar[int]
+    VERDICT_FIELD_NUMBER: _ClassVar[int]
+    SCORE_FIELD_NUMBER: _ClassVar[int]
+    INPUT_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_FIELD_NUMBER: _ClassVar[int]
+    EXTRACTED_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    STOP_REASON_FIELD_NUMBER: _ClassVar[int]
+    OUTPUT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    DURATION_NS_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    n: int
+    evaluator: str
+    sample_id: str
+    repeat: int
+    verdict: _types_pb2.Verdict
+    score: float
+    input: str
+    output: str
+    extracted: str
+    target: str
+    stop_reason: str
+    output_tokens: int
+    duration_ns: int
+    reason: str
+    page_token: str
+    def __init__(self, n: _Optional[int] = ..., evaluator: _Optional[str] = ..., sample_id: _Optional[str] = ..., repeat: _Optional[int] = ..., verdict: _Optional[_Union[_types_pb2.Verdict, str]] = ..., score: _Optional[float] = ..., input: _Optional[str] = ..., output: _Optional[str] = ..., extracted: _Optional[str] = ..., target: _Optional[str] = ..., stop_reason: _Optional[str] = ..., output_tokens: _Optional[int] = ..., duration_ns: _Optional[int] = ..., reason: _Optional[str] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class MetadataField(_message.Message):
+    __slots__ = ("key", "values", "values_left_out")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    VALUES_FIELD_NUMBER: _ClassVar[int]
+    VALUES_LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
+    key: str
+    values: _containers.RepeatedScalarFieldContainer[str]
+    values_left_out: bool
+    def __init__(self, key: _Optional[str] = ..., values: _Optional[_Iterable[str]] = ..., values_left_out: bool = ...) -> None: ...
+
+class FindSamplesResponse(_message.Message):
+    __slots__ = ("rows", "matching", "searched", "total", "fields")
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    MATCHING_FIELD_NUMBER: _ClassVar[int]
+    SEARCHED_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    FIELDS_FIELD_NUMBER: _ClassVar[int]
+    rows: _containers.RepeatedCompositeFieldContainer[SampleRow]
+    matching: int
+    searched: int
+    total: int
+    fields: _containers.RepeatedCompositeFieldContainer[MetadataField]
+    def __init__(self, rows: _Optional[_Iterable[_Union[SampleRow, _Mapping]]] = ..., matching: _Optional[int] = ..., searched: _Optional[int] = ..., total: _Optional[int] = ..., fields: _Optional[_Iterable[_Union[MetadataField, _Mapping]]] = ...) -> None: ...
+
 class CancelEvaluationRequest(_message.Message):
     __slots__ = ("evaluation_id", "reason")
     EVALUATION_ID_FIELD_NUMBER: _ClassVar[int]
@@ -835,7 +945,7 @@ class ListRunsRequest(_message.Message):
     def __init__(self, run_id: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
 
 class RunBest(_message.Message):
-    __slots__ = ("metric", "goal", "value", "evaluation_id", "step", "dataset", "dataset_fingerprint", "rules_version", "scored", "grader_versions")
+    __slots__ = ("metric", "goal", "value", "evaluation_id", "step", "dataset", "dataset_fingerprint", "rules_version", "scored", "grader_versions", "interval_low", "interval_high")
     class GraderVersionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -853,6 +963,8 @@ class RunBest(_message.Message):
     RULES_VERSION_FIELD_NUMBER: _ClassVar[int]
     SCORED_FIELD_NUMBER: _ClassVar[int]
     GRADER_VERSIONS_FIELD_NUMBER: _ClassVar[int]
+    INTERVAL_LOW_FIELD_NUMBER: _ClassVar[int]
+    INTERVAL_HIGH_FIELD_NUMBER: _ClassVar[int]
     metric: str
     goal: Goal
     value: float
@@ -863,7 +975,9 @@ class RunBest(_message.Message):
     rules_version: int
     scored: ScoredCount
     grader_versions: _containers.ScalarMap[str, int]
-    def __init__(self, metric: _Optional[str] = ..., goal: _Optional[_Union[Goal, str]] = ..., value: _Optional[float] = ..., evaluation_id: _Optional[str] = ..., step: _Optional[int] = ..., dataset: _Optional[str] = ..., dataset_fingerprint: _Optional[str] = ..., rules_version: _Optional[int] = ..., scored: _Optional[_Union[ScoredCount, _Mapping]] = ..., grader_versions: _Optional[_Mapping[str, int]] = ...) -> None: ...
+    interval_low: float
+    interval_high: float
+    def __init__(self, metric: _Optional[str] = ..., goal: _Optional[_Union[Goal, str]] = ..., value: _Optional[float] = ..., evaluation_id: _Optional[str] = ..., step: _Optional[int] = ..., dataset: _Optional[str] = ..., dataset_fingerprint: _Optional[str] = ..., rules_version: _Optional[int] = ..., scored: _Optional[_Union[ScoredCount, _Mapping]] = ..., grader_versions: _Optional[_Mapping[str, int]] = ..., interval_low: _Optional[float] = ..., interval_high: _Optional[float] = ...) -> None: ...
 
 class ScoredCount(_message.Message):
     __slots__ = ("n", "n_scored")
@@ -1303,14 +1417,16 @@ class RankBy(_message.Message):
     def __init__(self, metric: _Optional[str] = ..., goal: _Optional[_Union[Goal, str]] = ..., min_scored_share: _Optional[float] = ...) -> None: ...
 
 class SampleChange(_message.Message):
-    __slots__ = ("sample_id", "baseline_score", "score")
+    __slots__ = ("sample_id", "baseline_score", "score", "input")
     SAMPLE_ID_FIELD_NUMBER: _ClassVar[int]
     BASELINE_SCORE_FIELD_NUMBER: _ClassVar[int]
     SCORE_FIELD_NUMBER: _ClassVar[int]
+    INPUT_FIELD_NUMBER: _ClassVar[int]
     sample_id: str
     baseline_score: float
     score: float
-    def __init__(self, sample_id: _Optional[str] = ..., baseline_score: _Optional[float] = ..., score: _Optional[float] = ...) -> None: ...
+    input: str
+    def __init__(self, sample_id: _Optional[str] = ..., baseline_score: _Optional[float] = ..., score: _Optional[float] = ..., input: _Optional[str] = ...) -> None: ...
 
 class PairedComparison(_message.Message):
     __slots__ = ("baseline_id", "evaluation_id", "evaluator", "n_matched", "n_baseline_only", "n_evaluation_only", "n_improved", "n_regressed", "metrics", "interval_method", "improvements", "regressions", "problem")

@@ -87,6 +87,11 @@ class EvaluationServiceStub(object):
                 request_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.GetSamplesRequest.SerializeToString,
                 response_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.GetSamplesResponse.FromString,
                 _registered_method=True)
+        self.FindSamples = channel.unary_unary(
+                '/crucible_bridge.v1.EvaluationService/FindSamples',
+                request_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.FindSamplesRequest.SerializeToString,
+                response_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.FindSamplesResponse.FromString,
+                _registered_method=True)
         self.CancelEvaluation = channel.unary_unary(
                 '/crucible_bridge.v1.EvaluationService/CancelEvaluation',
                 request_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.CancelEvaluationRequest.SerializeToString,
@@ -285,6 +290,16 @@ class EvaluationServiceServicer(object):
 
     def GetSamples(self, request, context):
         """What became of the samples of an evaluation, by page.
+
+        Errors: NOT_FOUND: UNKNOWN_EVALUATION.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def FindSamples(self, request, context):
+        """Looks for results of samples by text, verdict or metadata, sorted, for tables. It reads all that are recorded, one call
+        at a time, and stops when the caller leaves: 200,000 take about a second.
 
         Errors: NOT_FOUND: UNKNOWN_EVALUATION.
         """
@@ -542,6 +557,11 @@ def add_EvaluationServiceServicer_to_server(servicer, server):
                     servicer.GetSamples,
                     request_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.GetSamplesRequest.FromString,
                     response_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.GetSamplesResponse.SerializeToString,
+            ),
+            'FindSamples': grpc.unary_unary_rpc_method_handler(
+                    servicer.FindSamples,
+                    request_deserializer=crucible__bridge_dot_v1_dot_evaluation__pb2.FindSamplesRequest.FromString,
+                    response_serializer=crucible__bridge_dot_v1_dot_evaluation__pb2.FindSamplesResponse.SerializeToString,
             ),
             'CancelEvaluation': grpc.unary_unary_rpc_method_handler(
                     servicer.CancelEvaluation,
@@ -847,6 +867,33 @@ class EvaluationService(object):
             '/crucible_bridge.v1.EvaluationService/GetSamples',
             crucible__bridge_dot_v1_dot_evaluation__pb2.GetSamplesRequest.SerializeToString,
             crucible__bridge_dot_v1_dot_evaluation__pb2.GetSamplesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def FindSamples(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/crucible_bridge.v1.EvaluationService/FindSamples',
+            crucible__bridge_dot_v1_dot_evaluation__pb2.FindSamplesRequest.SerializeToString,
+            crucible__bridge_dot_v1_dot_evaluation__pb2.FindSamplesResponse.FromString,
             options,
             channel_credentials,
             insecure,

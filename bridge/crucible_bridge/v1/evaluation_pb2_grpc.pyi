@@ -125,6 +125,12 @@ class EvaluationServiceStub:
 
     Errors: NOT_FOUND: UNKNOWN_EVALUATION.
     """
+    FindSamples: _grpc.UnaryUnaryMultiCallable[_evaluation_pb2.FindSamplesRequest, _evaluation_pb2.FindSamplesResponse]
+    """Looks for results of samples by text, verdict or metadata, sorted, for tables. It reads all that are recorded, one call
+    at a time, and stops when the caller leaves: 200,000 take about a second.
+
+    Errors: NOT_FOUND: UNKNOWN_EVALUATION.
+    """
     CancelEvaluation: _grpc.UnaryUnaryMultiCallable[_evaluation_pb2.CancelEvaluationRequest, _evaluation_pb2.CancelEvaluationResponse]
     """Ends an evaluation early, whichever worker runs it; one that has ended stays as it is.
 
@@ -367,6 +373,12 @@ class EvaluationServiceAsyncStub(EvaluationServiceStub):
     """Evaluations, newest first, by page."""
     GetSamples: _aio.UnaryUnaryMultiCallable[_evaluation_pb2.GetSamplesRequest, _evaluation_pb2.GetSamplesResponse]  # type: ignore[assignment]
     """What became of the samples of an evaluation, by page.
+
+    Errors: NOT_FOUND: UNKNOWN_EVALUATION.
+    """
+    FindSamples: _aio.UnaryUnaryMultiCallable[_evaluation_pb2.FindSamplesRequest, _evaluation_pb2.FindSamplesResponse]  # type: ignore[assignment]
+    """Looks for results of samples by text, verdict or metadata, sorted, for tables. It reads all that are recorded, one call
+    at a time, and stops when the caller leaves: 200,000 take about a second.
 
     Errors: NOT_FOUND: UNKNOWN_EVALUATION.
     """
@@ -657,6 +669,18 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_evaluation_pb2.GetSamplesResponse, _abc.Awaitable[_evaluation_pb2.GetSamplesResponse]]:
         """What became of the samples of an evaluation, by page.
+
+        Errors: NOT_FOUND: UNKNOWN_EVALUATION.
+        """
+
+    @_abc_1.abstractmethod
+    def FindSamples(
+        self,
+        request: _evaluation_pb2.FindSamplesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_evaluation_pb2.FindSamplesResponse, _abc.Awaitable[_evaluation_pb2.FindSamplesResponse]]:
+        """Looks for results of samples by text, verdict or metadata, sorted, for tables. It reads all that are recorded, one call
+        at a time, and stops when the caller leaves: 200,000 take about a second.
 
         Errors: NOT_FOUND: UNKNOWN_EVALUATION.
         """

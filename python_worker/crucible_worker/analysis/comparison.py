@@ -40,11 +40,21 @@ from crucible_worker.analysis.pairing import (
     why_not,
 )
 from crucible_worker.journal import Journal
-from crucible_worker.journal.queries import EvaluationRow, Reads, SnapshotReads, evaluation_of, find, list_rows
+from crucible_worker.journal.contents import question_of
+from crucible_worker.journal.queries import (
+    EvaluationRow,
+    Reads,
+    SnapshotReads,
+    contents_by_sample,
+    evaluation_of,
+    find,
+    list_rows,
+)
 from crucible_worker.journal.records import request_from_record
 from crucible_worker.metrics.paired import paired_difference
 from crucible_worker.metrics.significance import holm
 from crucible_worker.reports.ranking import Written, enough_scored, scored_by_key, superseded
+from crucible_worker.reports.samples import row_text
 from crucible_worker.reports.versions import of_latest_rules, versions_by_metric
 
 __all__ = ["Comparisons", "Known", "compare_in"]
@@ -216,6 +226,7 @@ def _comparisons(
         scores = sample_scores(connection, number, index).by_sample
         clusters = Clusters(request.cluster_by, "cluster_by")
         clusters.read(connection, number, index, baseline.dataset_fingerprint)
+        pairs: list[PairedComparison] = []
         for other, place in others:
             problem = why_not(baseline, index, other, place, known, across_rules=request.across_rules)
             pair = PairedComparison(
@@ -227,7 +238,23 @@ def _comparisons(
             if problem is None:
                 theirs = sample_scores(connection, numbers[other.evaluation_id], place).by_sample
                 pair = _paired(pair, scores, theirs, goal_of(spec, known), request, clusters)
-            yield pair
+            pairs.append(pair)
+        yield from _with_inputs(pairs, connection, number, index, baseline.dataset_fingerprint)
+
+
+def _with_inputs(
+    pairs: Sequence[PairedComparison], connection: Reads, number: int, index: int, dataset_fingerprint: str
+) -> Iterator[PairedComparison]:
+    """Comparisons whose listed samples say what they ask; ids are often numbers of rows."""
+    wanted = {change.sample_id for pair in pairs for change in (*pair.improvements, *pair.regressions)}
+    found = contents_by_sample(connection, number, index, dataset_fingerprint, wanted)
+    inputs = {sample_id: row_text(question_of(content, sample_id)) for sample_id, content in found}
+
+    def told(changes: Sequence[SampleChange]) -> tuple[SampleChange, ...]:
+        return tuple(dataclasses.replace(change, input=inputs.get(change.sample_id, "")) for change in changes)
+
+    for pair in pairs:
+        yield dataclasses.replace(pair, improvements=told(pair.improvements), regressions=told(pair.regressions))
 
 
 def _corrected(pairs: Sequence[PairedComparison]) -> tuple[PairedComparison, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -31,6 +32,10 @@ if TYPE_CHECKING:
 
 __all__ = ["compare"]
 
+WIDEST_ID = 24
+"""Cells of the column of ids; longer ids move their question to the right."""
+LEAST_QUESTION = 20
+"""Cells of a question, however narrow the terminal is."""
 LISTED = 5
 """Changed samples that are named of each comparison; `--verbose` and `--json` have all that the worker lists."""
 
@@ -164,7 +169,7 @@ def _write(found: EvaluationComparison, confidence: float, rank_by: str | None, 
         typer.echo(f"{pair.evaluation_id} against {pair.baseline_id}, {pair.evaluator}: {_sentence(pair, confidence)}")
         for word, changes in (("worse", pair.regressions), ("better", pair.improvements)):
             if changes:
-                typer.echo(f"  {word}: {_named(changes, None if verbose else LISTED)}")
+                typer.echo("\n".join(_named(word, changes, None if verbose else LISTED)))
         if verbose:
             for key, value in pair.metrics.values.items():
                 typer.echo(f"  {key} {value:.6g}")
@@ -218,6 +223,30 @@ def _sentence(pair: PairedComparison, confidence: float) -> str:
     )
 
 
-def _named(changes: Sequence[SampleChange], most: int | None) -> str:
-    ids = [change.sample_id for change in changes[:most]]
-    return ", ".join(ids) + (f" and {len(changes) - len(ids):,} more" if len(changes) > len(ids) else "")
+def _named(word: str, changes: Sequence[SampleChange], most: int | None) -> Sequence[str]:
+    """Samples, each with what it asks in the room that a line leaves; without questions all in one line."""
+    from crucible_worker.cli.tables import one_line
+
+    shown = changes[:most]
+    ids = [one_line(change.sample_id) for change in shown]
+    questions = [one_line(" ".join(change.input.split())) for change in shown]
+    more = f"and {len(changes) - len(ids):,} more" if len(changes) > len(ids) else ""
+    if not any(question not in ("", sample) for sample, question in zip(ids, questions)):
+        return [f"  {word}: {' '.join(filter(None, (', '.join(ids), more)))}"]
+    from rich.cells import cell_len
+    from rich.console import Console
+
+    indent = " " * len(f"  {word}: ")
+    widest = min(WIDEST_ID, max(map(cell_len, ids)))
+    room = max(LEAST_QUESTION, Console(file=sys.stdout).width - len(indent) - widest - 2)
+    lines = [
+        f"{sample}{' ' * (widest - cell_len(sample))}  {_cut(question, room)}".rstrip()
+        for sample, question in zip(ids, questions)
+    ]
+    return [f"  {word}: {lines[0]}", *(f"{indent}{line}" for line in [*lines[1:], more] if line)]
+
+
+def _cut(text: str, room: int) -> str:
+    from rich.cells import cell_len, set_cell_size
+
+    return text if cell_len(text) <= room else f"{set_cell_size(text, room - 1).rstrip()}\u2026"

@@ -105,6 +105,7 @@ async def _demo(output: Path, samples: int, *, quiet: bool) -> _DemoRun:
     from crucible_worker.cli.progress import progress
     from crucible_worker.cli.report import text_of
     from crucible_worker.reports.writing import ReportRequest
+    from crucible_worker.util.shown_paths import ShownPaths
 
     events_file, report, log_file = output / "events.jsonl", output / "report.md", output / "worker.log"
     html = output / "report.html"
@@ -120,7 +121,7 @@ async def _demo(output: Path, samples: int, *, quiet: bool) -> _DemoRun:
         ids = [step.evaluation.evaluation_id for step in steps]
         report.write_text(await bridge.evaluation.generate_report(ids), encoding="utf-8")
         request = ReportRequest(report_format=ReportFormat.HTML, run_id=RUN_ID, title=TITLE)
-        html.write_text(await text_of(bridge, request), encoding="utf-8")
+        html.write_text(await text_of(bridge, request, ShownPaths()), encoding="utf-8")
     return _DemoRun(steps=steps, events=counted, report=report, html=html, events_file=events_file, log_file=log_file)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import importlib.util
 from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
@@ -21,11 +22,13 @@ from crucible_worker.cli.reading import (
     read_or_exit,
     refuse,
     refuse_journal,
+    shown_paths,
 )
 
 if TYPE_CHECKING:
     from crucible_bridge import Bridge
     from crucible_bridge.types import Evaluation, SampleResult
+    from crucible_worker.util.shown_paths import ShownPaths
 
 __all__ = ["export"]
 
@@ -99,14 +102,17 @@ def export(
     if address is None:
         refuse_journal("--output", output, settings_or_exit(config, of_another=True, state_dir=state_dir).state_dir)
 
+    paths = shown_paths(config)
+
     async def write(bridge: Bridge) -> list[Path]:
         # All of them are looked up before the first file is written.
-        evaluations = [await bridge.evaluation.get_evaluation(each) for each in ids]
+        evaluations = [paths.evaluation(await bridge.evaluation.get_evaluation(each)) for each in ids]
+        source = _Source(bridge, paths)
         if export_format == "inspect":
-            return await _inspect(bridge, evaluations, output, into_folder=into_folder)
+            return await _inspect(source, evaluations, output, into_folder=into_folder)
         if export_format == "every-eval-ever":
-            return await _every_eval_ever(bridge, evaluations, output, organization or "unknown")
-        return await _rows(bridge, evaluations, output, export_format)
+            return await _every_eval_ever(source, evaluations, output, organization or "unknown")
+        return await _rows(source, evaluations, output, export_format)
 
     try:
         written = read_or_exit(write, config, state_dir, address, token_file, Trust(tls_ca, tls_name))
@@ -117,7 +123,9 @@ def export(
         typer.echo(path)
 
 
-async def _inspect(bridge: Bridge, evaluations: Sequence[Evaluation], output: Path, *, into_folder: bool) -> list[Path]:
+async def _inspect(
+    source: _Source, evaluations: Sequence[Evaluation], output: Path, *, into_folder: bool
+) -> list[Path]:
     import importlib.metadata
 
     from crucible_worker.exports.eval_file import EvalFileWriter
@@ -126,7 +134,7 @@ async def _inspect(bridge: Bridge, evaluations: Sequence[Evaluation], output: Pa
     version = importlib.metadata.version("crucible-bridge")
     if into_folder:
         await asyncio.to_thread(output.mkdir, parents=True, exist_ok=True)
-    log_id = (await bridge.worker.get_info()).log_id if into_folder else ""
+    log_id = (await source.bridge.worker.get_info()).log_id if into_folder else ""
     written = []
     for evaluation in evaluations:
         path = output / log_name(evaluation, log_id) if into_folder else output
@@ -134,20 +142,20 @@ async def _inspect(bridge: Bridge, evaluations: Sequence[Evaluation], output: Pa
         def writer(file: IO[bytes], evaluation: Evaluation = evaluation, path: Path = path) -> EvalFileWriter:
             return EvalFileWriter(file, evaluation, version=version, folder=path.parent)
 
-        await _write(bridge, (evaluation,), path, writer)
+        await _write(source, (evaluation,), path, writer)
         written.append(path)
     return written
 
 
-async def _rows(bridge: Bridge, evaluations: Sequence[Evaluation], output: Path, export_format: str) -> list[Path]:
+async def _rows(source: _Source, evaluations: Sequence[Evaluation], output: Path, export_format: str) -> list[Path]:
     from crucible_worker.exports.rows import LinesWriter, ParquetWriter
 
-    await _write(bridge, evaluations, output, LinesWriter if export_format == "jsonl" else ParquetWriter)
+    await _write(source, evaluations, output, LinesWriter if export_format == "jsonl" else ParquetWriter)
     return [output]
 
 
 async def _every_eval_ever(
-    bridge: Bridge, evaluations: Sequence[Evaluation], output: Path, organization: str
+    source: _Source, evaluations: Sequence[Evaluation], output: Path, organization: str
 ) -> list[Path]:
     import importlib.metadata
 
@@ -155,7 +163,7 @@ async def _every_eval_ever(
     from crucible_worker.exports.files import whole_file
 
     version = importlib.metadata.version("crucible-bridge")
-    infos = {info.kind: info for info in await bridge.evaluation.list_evaluators()}
+    infos = {info.kind: info for info in await source.bridge.evaluation.list_evaluators()}
     written = []
     for evaluation in evaluations:
         folder = output / folder_of(evaluation)
@@ -163,7 +171,7 @@ async def _every_eval_ever(
         samples_path = folder / f"{identity_of(evaluation)}_samples.jsonl"
         with whole_file(samples_path) as file:
             samples = SamplesFile(file, evaluation, infos)
-            async for page in _pages(bridge, evaluation):
+            async for page in source.pages(evaluation):
                 samples.add(evaluation, page)
         if not samples.rows:
             samples_path.unlink()
@@ -175,24 +183,32 @@ async def _every_eval_ever(
 
 
 async def _write(
-    bridge: Bridge, evaluations: Sequence[Evaluation], path: Path, make: Callable[[IO[bytes]], _Writer]
+    source: _Source, evaluations: Sequence[Evaluation], path: Path, make: Callable[[IO[bytes]], _Writer]
 ) -> None:
     """Write the samples of evaluations to one file."""
     from crucible_worker.exports.files import whole_file
 
     with whole_file(path) as file, contextlib.closing(make(file)) as writer:
         for evaluation in evaluations:
-            async for page in _pages(bridge, evaluation):
+            async for page in source.pages(evaluation):
                 writer.add(evaluation, page)
         writer.end()
 
 
-async def _pages(bridge: Bridge, evaluation: Evaluation) -> AsyncIterator[Sequence[SampleResult]]:
-    page: list[SampleResult] = []
-    async for result in bridge.evaluation.all_samples(evaluation.evaluation_id, page_size=PAGE_SAMPLES):
-        page.append(result)
-        if len(page) == PAGE_SAMPLES:
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Source:
+    """A worker whose results are exported, without the paths that only mean something on its machine."""
+
+    bridge: Bridge
+    paths: ShownPaths
+
+    async def pages(self, evaluation: Evaluation) -> AsyncIterator[Sequence[SampleResult]]:
+        """Every result of an evaluation, page by page."""
+        page: list[SampleResult] = []
+        async for result in self.bridge.evaluation.all_samples(evaluation.evaluation_id, page_size=PAGE_SAMPLES):
+            page.append(self.paths.sample(result))
+            if len(page) == PAGE_SAMPLES:
+                yield page
+                page = []
+        if page:
             yield page
-            page = []
-    if page:
-        yield page

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, NoReturn, TypeVar
 import typer
 
 from crucible_worker.cli.options import EXIT_FAILED, EXIT_INTERRUPTED, EXIT_USAGE, settings_or_exit
-from crucible_worker.cli.workspace import Termination
+from crucible_worker.cli.workspace import Termination, with_roots
 from crucible_worker.config import Settings, SettingsError, read_settings
 
 if TYPE_CHECKING:
     from crucible_bridge import BlockingBridge, Bridge
     from crucible_bridge.client import Tls
     from crucible_bridge.types import Evaluation
+    from crucible_worker.util.shown_paths import ShownPaths
 
 __all__ = [
     "MAX_IDS",
@@ -42,6 +43,7 @@ __all__ = [
     "results_or_exit",
     "run_ids",
     "say_state",
+    "shown_paths",
     "token_in",
     "worker_at",
 ]
@@ -333,6 +335,14 @@ def say_state(evaluation: Evaluation, as_json: bool) -> None:
         return
     limit = "" if evaluation.concurrency is None else f", concurrency {evaluation.concurrency:,}"
     typer.echo(f"{evaluation.evaluation_id}: {state_text(evaluation)}{limit}")
+
+
+def shown_paths(config: Path | None) -> ShownPaths:
+    """Shortens the paths in a file that this command writes: below the roots that it has, or below where it runs."""
+    from crucible_worker.util.shown_paths import ShownPaths
+
+    settings = with_roots(settings_or_exit(config, of_another=True))
+    return ShownPaths((*settings.model_roots, *settings.data_roots))
 
 
 def refuse(message: str) -> NoReturn:

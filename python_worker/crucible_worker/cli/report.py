@@ -20,6 +20,7 @@ from crucible_worker.cli.reading import (
     evaluation_ids,
     read_or_exit,
     refuse,
+    shown_paths,
 )
 from crucible_worker.exports.files import whole_file
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
         Verdict,
     )
     from crucible_worker.reports.writing import ReportRequest
+    from crucible_worker.util.shown_paths import ShownPaths
 
 __all__ = ["BridgeSource", "report", "text_of", "written"]
 
@@ -87,8 +89,9 @@ def report(
     """
     request = _request_or_exit(ids or [], run, report_format, title, max_samples)
     file = Path(f"report.{SUFFIXES[report_format]}") if output is None else output
+    paths = shown_paths(config)
     text = read_or_exit(
-        lambda bridge: text_of(bridge, request), config, state_dir, address, token_file, Trust(tls_ca, tls_name)
+        lambda bridge: text_of(bridge, request, paths), config, state_dir, address, token_file, Trust(tls_ca, tls_name)
     )
     if str(file) == "-":
         typer.echo(text, nl=False)
@@ -126,8 +129,13 @@ def _request_or_exit(
     )
 
 
-async def text_of(bridge: Bridge, request: ReportRequest) -> str:
+async def text_of(bridge: Bridge, request: ReportRequest, paths: ShownPaths) -> str:
     """Write a report of a worker's evaluations, page by page, so that no message limits the size of HTML.
+
+    Args:
+        bridge: the worker.
+        request: what to report.
+        paths: shortens the paths in it.
 
     Raises:
         BridgeError: see `reports.writing.write_report`.
@@ -136,7 +144,8 @@ async def text_of(bridge: Bridge, request: ReportRequest) -> str:
 
     from crucible_worker.reports.writing import write_report
 
-    return await write_report(BridgeSource(bridge), request, version=importlib.metadata.version("crucible-bridge"))
+    version = importlib.metadata.version("crucible-bridge")
+    return await write_report(BridgeSource(bridge), request, version=version, paths=paths)
 
 
 def written(file: Path, text: str) -> bool:

@@ -143,10 +143,12 @@ def _evaluations(run: RunInfo) -> str:
 
 
 def _bests(run: RunInfo) -> str:
-    from crucible_worker.reports.page_data import first_bests
+    from crucible_worker.reports.metric_keys import between
+    from crucible_worker.reports.page_data import first_bests, interval_of_best
 
     words = [
         f"{one.metric} {one.value:.4g}{'' if one.step is None else f' at step {one.step}'}{_not_all(one.scored)}"
+        f"{between(interval_of_best(one))}"
         for one in first_bests(run)
     ]
     return "\n".join(words[:MOST_METRICS])
@@ -172,13 +174,15 @@ def _model(checkpoint: Checkpoint, verbose: bool) -> str:
 
 def _result(run: RunInfo, result: CheckpointResult, headlines: Sequence[str], verbose: bool) -> Sequence[str]:
     from crucible_worker.reports.facts import NOTHING_SCORED, nothing_scored_of
+    from crucible_worker.reports.metric_keys import between, intervals_of
     from crucible_worker.reports.page_data import dataset_name
 
-    keys = list(result.metrics)
+    keys, intervals = list(result.metrics), intervals_of(result.metrics)
     if not verbose:
         keys = [key for key in headlines if key in result.metrics][:MOST_METRICS] or keys[:MOST_METRICS]
     metrics = [
         f"{key} {result.metrics[key]:.4g}{BEST_MARK if key in result.best else ''}{_not_all(result.scored.get(key))}"
+        f"{between(intervals.get(key))}"
         for key in keys
     ]
     if result.problem is not None:

@@ -29,6 +29,7 @@ from crucible_worker.journal import Journal, JournalUnavailable, Transaction
 from crucible_worker.journal.journal import FencedJournal
 from crucible_worker.journal.queries import SAMPLE_PAGE_BYTES, Reads, evaluation_of, find_by_number, read_samples
 from crucible_worker.journal.unavailable import LogOnce
+from crucible_worker.util.shown_paths import ShownPaths
 
 __all__ = ["LOOK_SECONDS", "LogFiles"]
 
@@ -47,9 +48,15 @@ class _Stopped(Exception):
 class LogFiles:
     """Writes the logs of a folder; used in the event loop of its journal."""
 
-    def __init__(self, journal: Journal, folder: Path) -> None:
-        """Expect a log of each evaluation that ends from now on."""
-        self._journal = journal
+    def __init__(self, journal: Journal, folder: Path, paths: ShownPaths) -> None:
+        """Expect a log of each evaluation that ends from now on.
+
+        Args:
+            journal: has the evaluations.
+            folder: gets the logs.
+            paths: shortens the paths in them.
+        """
+        self._journal, self._paths = journal, paths
         self._folder = Path(os.path.abspath(folder))
         self._locks = journal.owners("log_files")
         self._loop = asyncio.get_running_loop()
@@ -144,7 +151,7 @@ class LogFiles:
     def _write(self, number: int, log_id: str) -> str:
         """Write a file, in a thread; returns its name."""
         with contextlib.closing(self._journal.connect()) as journal:
-            evaluation = evaluation_of(find_by_number(journal, number))
+            evaluation = self._paths.evaluation(evaluation_of(find_by_number(journal, number)))
             path = self._folder / log_name(evaluation, log_id)
             self._folder.mkdir(parents=True, exist_ok=True)
             for part in self._folder.iterdir():
@@ -168,7 +175,7 @@ class LogFiles:
                             records=True,
                             page_bytes=SAMPLE_PAGE_BYTES,
                         )
-                        writer.add(evaluation, page)
+                        writer.add(evaluation, [self._paths.sample(result) for result in page])
                         more = bool(token)
                         # Half of the time is left to the event loop, which needs the interpreter too.
                         if self._stopping.wait(0.0 if self._hurry.is_set() else time.monotonic() - began):

@@ -46,7 +46,7 @@ from crucible_worker.journal.queries import (
     rules_of,
 )
 from crucible_worker.reports.facts import format_dataset
-from crucible_worker.reports.metric_keys import keys_of_result
+from crucible_worker.reports.metric_keys import intervals_of, keys_of_result
 from crucible_worker.reports.ranking import Written, enough_scored, scored_by_key, superseded
 from crucible_worker.reports.versions import grader_versions, key_of, order_of, versions_by_metric
 from crucible_worker.util.model_refs import as_managed, format_original_model, original_model
@@ -376,11 +376,14 @@ def _run(run_id: str, measured: Sequence[CheckpointMeasurement], known: _Known) 
                 rules_version=rules,
                 scored=one.scored.get(key),
                 grader_versions=one.grader_versions.get(key, {}),
+                interval_low=low,
+                interval_high=high,
             )
             for (key, _, fingerprint, rules, _), (one, goal, _) in sorted(
                 _best(measured, known).items(),
                 key=lambda item: (not item[1][2], -item[0][3], -order_of(dict(item[0][4]))),
             )
+            for low, high in [intervals_of(one.metrics).get(key, (None, None))]
         ),
     )
 

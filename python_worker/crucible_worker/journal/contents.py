@@ -74,6 +74,7 @@ __all__ = [
     "parts_from_record",
     "parts_to_record",
     "prompt_bytes",
+    "question_of",
     "reply_bytes",
     "reply_to_record",
     "text_bytes",
@@ -156,6 +157,11 @@ def kernel_of(sample: Sample) -> str:
     if isinstance(sample.input, Conversation) and sample.input.messages:
         return sample.input.messages[-1].content
     return ""
+
+
+def question_of(record: bytes, sample_id: str) -> str:
+    """The question of a packed content, likewise."""
+    return kernel_of(content_from_record(opened(record), sample_id)[0])
 
 
 Frame: TypeAlias = tuple[str | None, tuple[tuple[str, str], ...], str, str]

@@ -6,8 +6,8 @@ import contextlib
 import dataclasses
 import functools
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -16,6 +16,7 @@ from crucible_bridge.events import NEW_KINDS
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Evaluation, EvaluationState, GraderVersions, Metrics, SampleResult, Usage, Verdict
 from crucible_worker.journal.contents import Frame, frame_from_record, metadata_of, with_reply
+from crucible_worker.journal.packing import unpack
 from crucible_worker.journal.records import (
     Ended,
     Renderings,
@@ -38,9 +39,11 @@ __all__ = [
     "Extent",
     "Head",
     "JournalDamaged",
+    "PackedSample",
     "Reads",
     "SnapshotReads",
     "StatementResult",
+    "contents_by_sample",
     "evaluation_of",
     "extent_of",
     "find",
@@ -50,16 +53,19 @@ __all__ = [
     "head",
     "list_rows",
     "metadata_by_sample",
+    "packed_samples",
     "read_events",
     "read_graders",
     "read_samples",
     "results_of",
     "rules_of",
     "runs_before",
+    "sample_at",
     "sample_of_event",
     "scores_of",
     "spent_before",
     "spent_of",
+    "token_after",
 ]
 
 SAMPLE_PAGE_BYTES = 8 * 1024 * 1024
@@ -486,7 +492,7 @@ def read_samples(
         last = None
     # Samples are removed after their evaluation: if it is there now, its samples were there before.
     extent_of(source, number)
-    return page, "" if last is None else ".".join(map(str, last))
+    return page, "" if last is None else token_after(last)
 
 
 def sample_of_event(
@@ -516,17 +522,7 @@ def _results(
     source: Reads, number: int, conditions: Sequence[tuple[str, Sequence[object]]], *, records: bool, limit: int
 ) -> Iterator[tuple[tuple[int, int, int], SampleResult, int]]:
     """Results of an evaluation in order, each between its place and its approximate size in bytes."""
-    where, parameters = _where(conditions)
-    joined, columns = _RECORDS_OF_SAMPLES, "r.usage, NULL, NULL"
-    before: list[object] = []
-    if records:
-        columns = "r.usage, r.record, c.record"
-        joined += """LEFT JOIN dataset_contents AS d ON r.record IS NOT NULL AND d.position = s.position
-                        AND d.dataset = (SELECT dataset FROM recorded_evaluations WHERE number = ?)
-                    LEFT JOIN contents AS c ON c.content = d.content"""
-        before = [number]
-    sql = f"""SELECT s.position, s.evaluator, s.repeat, s.label, s.verdict, s.record, {columns}
-              FROM samples AS s {joined} {where} ORDER BY s.position, s.evaluator, s.repeat LIMIT ?"""
+    rows = _rows(source, number, conditions, records=records, limit=limit)
     frames: dict[tuple[int, int], Frame] = {}
 
     def frame_of(evaluator: int, frame: int) -> Frame:
@@ -538,9 +534,7 @@ def _results(
             frames[evaluator, frame] = frame_from_record(packed)
         return frames[evaluator, frame]
 
-    for position, evaluator, repeat, label, verdict, record, usage, recorded, content in source.execute(
-        sql, (*before, *parameters, limit)
-    ):
+    for position, evaluator, repeat, label, verdict, record, usage, recorded, content in rows:
         result = sample_from_record(label, verdict, record, usage)
         size = len(record)
         if recorded is not None:
@@ -550,6 +544,61 @@ def _results(
             result, told = with_reply(result, reply_of_usage(usage))
             size += told
         yield (position, evaluator, repeat), result, size
+
+
+def _rows(
+    source: Reads,
+    number: int,
+    conditions: Sequence[tuple[str, Sequence[object]]],
+    *,
+    records: bool,
+    limit: int | None = None,
+) -> StatementResult:
+    """Place, label, verdict, result, usage, record and content, packed, in order."""
+    where, parameters = _where(conditions)
+    joined, columns = _RECORDS_OF_SAMPLES, "r.usage, NULL, NULL"
+    before: list[object] = []
+    if records:
+        columns = "r.usage, r.record, c.record"
+        joined += """LEFT JOIN dataset_contents AS d ON r.record IS NOT NULL AND d.position = s.position
+                        AND d.dataset = (SELECT dataset FROM recorded_evaluations WHERE number = ?)
+                    LEFT JOIN contents AS c ON c.content = d.content"""
+        before = [number]
+    sql = f"""SELECT s.position, s.evaluator, s.repeat, s.label, s.verdict, s.record, {columns}
+              FROM samples AS s {joined} {where} ORDER BY s.position, s.evaluator, s.repeat"""
+    if limit is not None:
+        sql, parameters = f"{sql} LIMIT ?", [*parameters, limit]
+    return source.execute(sql, (*before, *parameters))
+
+
+class PackedSample(NamedTuple):
+    """A result of which only the result itself is unpacked."""
+
+    place: tuple[int, int, int]
+    label: str
+    verdict: str
+    values: Mapping[str, Any]
+    """Those of `SampleResult`."""
+    usage: bytes | None
+    recorded: bytes | None
+    """The record of its prompt and its turns."""
+    content: bytes | None
+    """What the sample is."""
+
+
+def packed_samples(source: Reads, number: int, *, contents: bool) -> Iterator[PackedSample]:
+    """Every result of an evaluation in order, one at a time; with what its sample is, if `contents` are wanted."""
+    rows = _rows(source, number, [("s.number = ?", (number,))], records=contents)
+    for position, evaluator, repeat, label, verdict, record, usage, recorded, content in rows:
+        place = position, evaluator, repeat
+        yield PackedSample(place, label, verdict, unpack(record), usage, recorded, content)
+
+
+def sample_at(source: Reads, number: int, place: tuple[int, int, int]) -> SampleResult:
+    """The result at a place, with its record."""
+    conditions = [("s.number = ?", (number,)), ("(s.position, s.evaluator, s.repeat) = (?, ?, ?)", place)]
+    ((_, result, _),) = _results(source, number, conditions, records=True, limit=1)
+    return result
 
 
 def results_of(source: Reads, number: int, evaluator: int) -> Iterator[SampleResult]:
@@ -599,14 +648,34 @@ def metadata_by_sample(
 
     None if the metadata is not recorded by any evaluation of this data set, or not completely.
     """
+    for sample_id, content in _contents(source, number, evaluator, dataset_fingerprint):
+        yield sample_id, None if content is None else metadata_of(content)
+
+
+def contents_by_sample(
+    source: Reads, number: int, evaluator: int, dataset_fingerprint: str, wanted: Collection[str]
+) -> Iterator[tuple[str, bytes]]:
+    """Sample id and packed content of some samples, once each, as far as an evaluation of this data set records it."""
+    left = set(wanted)
+    for sample_id, content in _contents(source, number, evaluator, dataset_fingerprint) if left else ():
+        if sample_id in left:
+            left.remove(sample_id)
+            if content is not None:
+                yield sample_id, content
+            if not left:
+                return
+
+
+def _contents(
+    source: Reads, number: int, evaluator: int, dataset_fingerprint: str
+) -> Iterator[tuple[str, bytes | None]]:
     sql = """SELECT s.record, c.record FROM samples AS s
              LEFT JOIN dataset_contents AS d ON d.position = s.position
                  AND d.dataset = (SELECT dataset FROM recorded_datasets WHERE fingerprint = ?)
              LEFT JOIN contents AS c ON c.content = d.content
              WHERE s.number = ? AND s.evaluator = ? ORDER BY s.position, s.repeat"""
     for record, content in source.execute(sql, (dataset_fingerprint, number, evaluator)):
-        sample_id, _ = score_from_record(record)
-        yield sample_id, None if content is None else metadata_of(content)
+        yield score_from_record(record)[0], content
 
 
 def runs_before(source: Reads, number: int) -> Mapping[int, array[int]]:
@@ -638,6 +707,11 @@ def _where(conditions: Sequence[tuple[str, Sequence[object]]]) -> tuple[str, lis
 
 def _marks(values: Sequence[object]) -> str:
     return ", ".join("?" * len(values))
+
+
+def token_after(place: tuple[int, int, int]) -> str:
+    """The token of the page that begins after a place."""
+    return ".".join(map(str, place))
 
 
 def _place(token: str) -> tuple[int, ...]:

@@ -84,6 +84,7 @@ __all__ = [
     "renderings_from_record",
     "renderings_to_record",
     "reply_of_usage",
+    "reported_tokens",
     "request_from_record",
     "request_to_record",
     "result_from_record",
@@ -341,9 +342,14 @@ def sample_from_record(evaluator: str, verdict: str, record: bytes, usage: bytes
         data["group"] = group_from_record(data["group"])
     if usage is not None:
         data["usage"] = usage_from_record(usage)
-        if not data["output_tokens"] and data["usage"].calls and data["usage"].output_tokens is None:
-            data["output_tokens"] = None  # earlier releases recorded 0 where a server reported none
+        data["output_tokens"] = reported_tokens(data["output_tokens"], data["usage"])
     return SampleResult(evaluator=evaluator, verdict=Verdict(verdict), **data)
+
+
+def reported_tokens(output_tokens: int | None, usage: Usage | None) -> int | None:
+    """Tokens of an output as a result has them; earlier releases recorded 0 where a server reported none."""
+    absent = not output_tokens and usage is not None and usage.calls and usage.output_tokens is None
+    return None if absent else output_tokens
 
 
 def with_record(

@@ -35,6 +35,8 @@ from crucible_worker.util.model_refs import format_original_model
 __all__ = [
     "asked_text",
     "evaluation_as_json",
+    "input_as_data",
+    "input_text",
     "prompt_as_data",
     "record_as_data",
     "render_json",
@@ -205,7 +207,7 @@ def record_as_data(result: SampleResult) -> dict[str, Any]:
     """
     sample = result.sample
     return {
-        "input": None if sample is None else _input_as_data(sample.input),
+        "input": None if sample is None else input_as_data(sample.input),
         "targets": None if sample is None else list(sample.targets),
         "choices": None if sample is None else list(sample.choices),
         **({"choice_labels": list(sample.choice_labels)} if sample is not None and sample.choice_labels else {}),
@@ -247,13 +249,18 @@ def _called(call: ToolCall) -> str:
 
 def asked_text(result: SampleResult) -> str:
     """What a sample asks, in one text, for people; empty where it is not recorded."""
-    asked = None if result.sample is None else result.sample.input
+    return "" if result.sample is None else input_text(result.sample.input)
+
+
+def input_text(asked: str | Conversation | Datum) -> str:
+    """The same of an input; empty for tokens."""
     if isinstance(asked, Conversation):
         return "\n".join(f"{message.role}: {message_text(message)}" for message in asked.messages)
     return asked if isinstance(asked, str) else ""
 
 
-def _input_as_data(asked: str | Conversation | Datum) -> Any:
+def input_as_data(asked: str | Conversation | Datum) -> Any:
+    """An input as data: a text, messages, or the number of its tokens."""
     if isinstance(asked, Conversation):
         return _messages(asked)
     if isinstance(asked, Datum):

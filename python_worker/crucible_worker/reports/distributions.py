@@ -158,10 +158,10 @@ MAX_VALUE_CHARS = 100
 
 
 class MetadataFields:
-    """Takes the results of an evaluation one by one.
+    """Takes the metadata of samples one by one.
 
     fields = MetadataFields()
-    fields.add(result)
+    fields.add({"level": "2", "source": text})
     fields.as_data()                    # {"level": ["1", "2"], "source": None}
     """
 
@@ -169,11 +169,9 @@ class MetadataFields:
         """Begin with none."""
         self._values: dict[str, dict[str, None] | None] = {}
 
-    def add(self, result: SampleResult) -> None:
-        """Count a result; one without a record has no metadata."""
-        if result.sample is None:
-            return
-        for key, value in result.sample.metadata.items():
+    def add(self, metadata: Mapping[str, str]) -> None:
+        """Count a sample."""
+        for key, value in metadata.items():
             # What filters by metadata reads "field=value".
             if not key or "=" in key or len(key) > MAX_VALUE_CHARS:
                 continue

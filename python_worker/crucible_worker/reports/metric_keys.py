@@ -21,8 +21,10 @@ __all__ = [
     "STRICT",
     "EvaluatorKeys",
     "Infos",
+    "between",
     "evaluator_sentences",
     "event_sentence",
+    "intervals_of",
     "keys_of",
     "keys_of_result",
     "metric_text",
@@ -113,6 +115,11 @@ def keys_of_result(result: EvaluatorResult, metric_prefix: str, infos: Infos) ->
     )
 
 
+def intervals_of(values: Mapping[str, float]) -> Mapping[str, tuple[float, float]]:
+    """The interval of each metric that has one, as `EvaluatorKeys.intervals`, from the values alone."""
+    return dict(_intervals(values, _spreads(Metrics(values))))
+
+
 def _spreads(metrics: Metrics) -> Mapping[str, Mapping[str, str]]:
     """By key, the keys of its standard error and its bounds: {"accuracy": {"stderr": "accuracy_stderr", ...}}."""
     keys = {*metrics.values, *metrics.undefined}
@@ -138,8 +145,12 @@ def _intervals(
 
 
 def _units(bare: Iterable[str], info: EvaluatorInfo) -> Mapping[str, str]:
-    """The unit of each key that the evaluator declares: "pass@4" has that of "pass@<k>"."""
-    patterns = [(re.compile(_pattern(declared), re.DOTALL), unit) for declared, unit in info.keys.items()]
+    """The unit of each key that the evaluator declares: "pass@4" has that of "pass@<k>".
+
+    Of several that fit, that of the one with the fewest variables: "env/<tag>/turns" before "env/<tag>/<metric>".
+    """
+    declared_keys = sorted(info.keys.items(), key=lambda item: len(_VARIABLE.findall(item[0])))
+    patterns = [(re.compile(_pattern(declared), re.DOTALL), unit) for declared, unit in declared_keys]
     units: dict[str, str] = {}
     for key in bare:
         unit = info.keys.get(key) or next((unit for pattern, unit in patterns if pattern.fullmatch(key)), None)
@@ -277,6 +288,11 @@ def event_sentence(evaluation: Evaluation, event: Event, infos: Infos) -> str:
 
 def _is_count(key: str) -> bool:
     return key in _COUNTS or key.startswith("usage.")
+
+
+def between(bounds: Sequence[float] | None) -> str:
+    """An interval behind its value: " (95 %: 0.192 to 0.512)"; empty if there is none."""
+    return "" if bounds is None else f" (95 %: {bounds[0]:.4g} to {bounds[1]:.4g})"
 
 
 def _number(value: float, share: bool) -> str:

@@ -40,6 +40,7 @@ from crucible_worker.reports.facts import (
 from crucible_worker.reports.metric_keys import (
     EvaluatorKeys,
     Infos,
+    intervals_of,
     keys_of,
     sample_warnings,
     with_strict,
@@ -66,6 +67,7 @@ __all__ = [
     "evaluation_as_data",
     "first_bests",
     "index_as_data",
+    "interval_of_best",
     "is_tied",
     "results_as_data",
     "run_as_data",
@@ -108,6 +110,7 @@ def _summary(evaluation: Evaluation, keys: Sequence[EvaluatorKeys]) -> dict[str,
         "undefined": dict(evaluation.metrics.undefined),
         "intervals": {key: list(bounds) for each in keys for key, bounds in each.intervals.items()},
         "goals": {key: goal.value for each in keys for key, goal in each.goals.items()},
+        "headline": [key for each in keys for key in with_strict(each.headline, evaluation.metrics.values)],
         "evaluators": [_result(result) for result in evaluation.results]
         or [_without_end(evaluator, evaluation.state) for evaluator in request.evaluators],
         "usage": usage_as_data(evaluation.usage),
@@ -213,7 +216,6 @@ def evaluation_as_data(evaluation: Evaluation, infos: Infos, distributions: Resu
         **_summary(evaluation, keys),
         "facts": list(facts_of(evaluation).items()),
         "options": {spec.label: dict(spec.options) for spec in evaluation.request.evaluators},
-        "headline": [key for each in keys for key in with_strict(each.headline, evaluation.metrics.values)],
         "warnings": sample_warnings(evaluation),
         "distributions": distributions.as_data(),
     }
@@ -424,6 +426,7 @@ def compare_as_data(comparisons: Sequence[EvaluationComparison], infos: Infos) -
         "evaluations": [summary_as_data(evaluation, infos) for evaluation in evaluations],
         "all_pairs": len(comparisons) == len(evaluations),
         "comparisons": [plain(_pair(pair)) for each in comparisons for pair in each.comparisons],
+        "inputs": plain(_inputs(pair for each in comparisons for pair in each.comparisons)),
     }
 
 
@@ -445,8 +448,18 @@ def _pair(pair: PairedComparison) -> dict[str, Any]:
     }
 
 
+def _inputs(pairs: Iterable[PairedComparison]) -> dict[str, str]:
+    """What the samples of changes ask, by id: once each, whatever comparisons list them."""
+    changes = (change for pair in pairs for change in (*pair.improvements, *pair.regressions))
+    return {change.sample_id: change.input[:INPUT_SHOWN] for change in changes if change.input}
+
+
 def _change(change: SampleChange) -> dict[str, Any]:
     return {"id": change.sample_id, "from": change.baseline_score, "to": change.score}
+
+
+INPUT_SHOWN = 120
+"""Characters of what a changed sample asks."""
 
 
 # Runs and their checkpoints.
@@ -480,6 +493,13 @@ def first_bests(run: RunInfo) -> Sequence[RunBest]:
         if not any(best.metric.startswith(f"{other}_") for other in shown):
             shown.setdefault(best.metric, best)
     return list(shown.values())
+
+
+def interval_of_best(best: RunBest) -> tuple[float, float] | None:
+    """Its interval; None if it has none."""
+    if best.interval_low is None or best.interval_high is None:
+        return None
+    return best.interval_low, best.interval_high
 
 
 def dataset_name(run: RunInfo, result: CheckpointResult) -> str:
@@ -517,6 +537,7 @@ def _run(run: RunInfo) -> dict[str, Any]:
                 "step": best.step,
                 "id": best.evaluation_id,
                 "scored": scored_in_words(best.scored) or None,
+                "interval": interval_of_best(best),
             }
             for best in first_bests(run)[:BEST_SHOWN]
         ],
@@ -536,6 +557,7 @@ def _checkpoint(checkpoint: Checkpoint, first: Sequence[str], run: RunInfo) -> d
 
 
 def _checkpoint_result(result: CheckpointResult, first: Sequence[str], run: RunInfo) -> Mapping[str, Any]:
+    intervals = intervals_of(result.metrics)
     ordered = sorted(result.metrics, key=lambda key: first.index(key) if key in first else len(first))
     return {
         "id": result.evaluation_id,
@@ -551,6 +573,7 @@ def _checkpoint_result(result: CheckpointResult, first: Sequence[str], run: RunI
                 "value": result.metrics[key],
                 "best": key in result.best,
                 "scored": scored_in_words(result.scored.get(key)) or None,
+                "interval": intervals.get(key),
             }
             for key in ordered
         ],

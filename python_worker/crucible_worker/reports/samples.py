@@ -5,8 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from crucible_bridge.types import Datum, Evaluation, SampleResult, Trajectory, Transition, Turn
-from crucible_worker.reports.as_json import asked_text, record_as_data, sample_as_data, shown_output
+from crucible_bridge.types import Conversation, Datum, Evaluation, SampleResult, Trajectory, Transition, Turn
+from crucible_worker.reports.as_json import (
+    asked_text,
+    input_as_data,
+    input_text,
+    record_as_data,
+    sample_as_data,
+    shown_output,
+)
 from crucible_worker.reports.plain_json import plain, replace_surrogates
 from crucible_worker.util.reasoning import reasoning_spans
 
@@ -16,6 +23,8 @@ __all__ = [
     "extracted_span",
     "reasoning_span",
     "row_as_data",
+    "row_text",
+    "searched_input",
     "searched_text",
     "whole_sample_as_data",
 ]
@@ -42,10 +51,10 @@ def row_as_data(n: int, result: SampleResult) -> dict[str, Any]:
         "repeat": result.repeat,
         "verdict": result.verdict.value,
         "score": plain(result.score),
-        "input": _short(asked_text(result)),
-        "output": _short(said),
-        "extracted": _short(result.extracted),
-        "target": _short(", ".join(() if result.sample is None else result.sample.targets)),
+        "input": row_text(asked_text(result)),
+        "output": row_text(said),
+        "extracted": row_text(result.extracted),
+        "target": row_text(", ".join(() if result.sample is None else result.sample.targets)),
         "stop": result.stop_reason,
         "tokens": result.output_tokens,
         "seconds": _seconds(result),
@@ -106,12 +115,13 @@ def answers_as_data(
 def searched_text(result: SampleResult) -> str:
     """What a search for a text looks through: id, input, output, extracted answer and targets."""
     record = result.sample
-    asked = asked_text(result)
-    if record is not None and isinstance(record.input, Datum):
-        asked = f"{record_as_data(result)['input']['tokens']:,} tokens"
-    return "\n".join(
-        (result.sample_id, asked, result.output, result.extracted, *(() if record is None else record.targets))
-    )
+    asked, targets = ("", ()) if record is None else (searched_input(record.input), record.targets)
+    return "\n".join((result.sample_id, asked, result.output, result.extracted, *targets))
+
+
+def searched_input(asked: str | Conversation | Datum) -> str:
+    """The same of what a sample asks."""
+    return f"{input_as_data(asked)['tokens']:,} tokens" if isinstance(asked, Datum) else input_text(asked)
 
 
 def reasoning_span(output: str) -> Span | None:
@@ -158,7 +168,8 @@ def _spans(result: SampleResult) -> dict[str, Span | None]:
     }
 
 
-def _short(text: str) -> str:
+def row_text(text: str) -> str:
+    """A text in a row: its beginning."""
     shown = text if len(text) <= MAX_ROW_CHARS else f"{text[: MAX_ROW_CHARS - 1]}…"
     return replace_surrogates(shown)
 

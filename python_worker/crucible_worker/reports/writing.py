@@ -44,6 +44,7 @@ from crucible_worker.reports.page_data import (
 )
 from crucible_worker.reports.plain_json import inline_json, json_bytes, replace_surrogates
 from crucible_worker.reports.samples import whole_sample_as_data
+from crucible_worker.util.shown_paths import ShownPaths
 
 __all__ = [
     "MAX_SAMPLES",
@@ -93,6 +94,39 @@ class ReportSource(Protocol):
     async def infos(self, kinds: Iterable[str]) -> Mapping[str, EvaluatorInfo]:
         """What evaluators declare, by kind, of those that are known."""
         ...
+
+
+class _ShownSource:
+    """A source without paths that only mean something on its machine: everything that a report says passes here."""
+
+    def __init__(self, source: ReportSource, paths: ShownPaths) -> None:
+        self._source, self._paths = source, paths
+
+    async def get(self, evaluation_id: str) -> Evaluation:
+        return self._paths.evaluation(await self._source.get(evaluation_id))
+
+    async def of_run(self, run_id: str) -> Sequence[Evaluation]:
+        return [self._paths.evaluation(one) for one in await self._source.of_run(run_id)]
+
+    async def samples(
+        self,
+        evaluation_id: str,
+        *,
+        verdicts: Sequence[Verdict] = (),
+        page_size: int,
+        page_token: str = "",
+        records: bool = True,
+    ) -> tuple[Sequence[SampleResult], str]:
+        page, token = await self._source.samples(
+            evaluation_id, verdicts=verdicts, page_size=page_size, page_token=page_token, records=records
+        )
+        return [self._paths.sample(result) for result in page], token
+
+    async def compare(self, request: CompareRequest) -> EvaluationComparison:
+        return self._paths.comparison(await self._source.compare(request))
+
+    async def infos(self, kinds: Iterable[str]) -> Mapping[str, EvaluatorInfo]:
+        return await self._source.infos(kinds)
 
 
 async def sample_pages(
@@ -326,7 +360,7 @@ class ReportRequest:
 
 
 async def write_report(
-    source: ReportSource, request: ReportRequest, *, version: str, max_bytes: int | None = None
+    source: ReportSource, request: ReportRequest, *, version: str, paths: ShownPaths, max_bytes: int | None = None
 ) -> str:
     """Write a report.
 
@@ -334,6 +368,7 @@ async def write_report(
         source: what is reported is read from it.
         request: what, and how.
         version: of the program, which HTML names.
+        paths: shortens the paths in it.
         max_bytes: of the report, see `plain_json.json_bytes`: HTML has fewer samples then. No bound if None.
 
     Raises:
@@ -341,6 +376,7 @@ async def write_report(
         NotFound: the run has no evaluation (reason UNKNOWN_RUN).
         ResourceExhausted: the report is larger than it may be (reason ANSWER_TOO_LARGE).
     """
+    source = _ShownSource(source, paths)
     evaluations = await _evaluations(source, request)
     if request.report_format is ReportFormat.HTML:
         text = await _html(source, request, evaluations, version, max_bytes)

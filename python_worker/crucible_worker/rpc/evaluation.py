@@ -36,6 +36,8 @@ from crucible_bridge.types import (
     EvaluateRequest,
     Evaluation,
     EvaluatorInfo,
+    FindSamplesRequest,
+    FindSamplesResponse,
     FollowRunRequest,
     FollowRunResponse,
     GateRequest,
@@ -291,6 +293,7 @@ class EvaluationService:
                 "GetEvaluation": registration.over_messages(self._get_evaluation),
                 "ListEvaluations": registration.over_messages(self._list_evaluations),
                 "GetSamples": registration.over_messages(self._get_samples),
+                "FindSamples": registration.over_types(self._find_samples, self._offload),
                 "CancelEvaluation": registration.over_messages(self._cancel_evaluation),
                 "PauseEvaluation": registration.over_types(self._pause_evaluation, self._offload),
                 "ResumeEvaluation": registration.over_types(self._resume_evaluation, self._offload),
@@ -381,6 +384,10 @@ class EvaluationService:
                 samples=[sample_result_to_v1(one) for one in samples], next_page_token=token
             ).SerializeToString()
         )
+
+    async def _find_samples(self, request: FindSamplesRequest) -> FindSamplesResponse:
+        """Look for results of its samples."""
+        return await self._evaluations.find_samples(request)
 
     async def _cancel_evaluation(
         self, request: pb.CancelEvaluationRequest, context: Context

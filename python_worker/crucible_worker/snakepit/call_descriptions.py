@@ -19,6 +19,7 @@ CALL_DESCRIPTIONS: Mapping[str, str] = {
     "/crucible_bridge.v1.EvaluationService/GetEvaluation": "An evaluation as it stands.",
     "/crucible_bridge.v1.EvaluationService/ListEvaluations": "Evaluations, newest first, by page.",
     "/crucible_bridge.v1.EvaluationService/GetSamples": "What became of the samples of an evaluation, by page.",
+    "/crucible_bridge.v1.EvaluationService/FindSamples": "Looks for results of samples by text, verdict or metadata, sorted, for tables.",
     "/crucible_bridge.v1.EvaluationService/CancelEvaluation": "Ends an evaluation early, whichever worker runs it; one that has ended stays as it is.",
     "/crucible_bridge.v1.EvaluationService/PauseEvaluation": "Pauses an evaluation, whichever worker runs it: no further sample begins.",
     "/crucible_bridge.v1.EvaluationService/ResumeEvaluation": "Lets an evaluation continue.",

@@ -18,7 +18,10 @@ from crucible_bridge.types import (
     EvaluationComparison,
     EvaluatorInfo,
     PairedComparison,
+    SampleOrder,
     SampleResult,
+    SampleRow,
+    Verdict,
     bounds,
 )
 from crucible_worker.reports.page_data import (
@@ -32,8 +35,9 @@ from crucible_worker.reports.page_data import (
     runs_as_data,
     tie_requests,
 )
+from crucible_worker.reports.plain_json import replace_surrogates
 from crucible_worker.reports.samples import answers_as_data, whole_sample_as_data
-from crucible_worker.web.samples_index import SampleIndex, SampleQuery
+from crucible_worker.web.readings import SampleReadings
 
 if TYPE_CHECKING:
     from crucible_bridge import Bridge
@@ -52,8 +56,29 @@ MAX_WHERE = bounds.DATASET_WHERE_MAX_COUNT
 """Columns of a query of samples."""
 MAX_REPEATS = 100
 """Of a sample, in a column of answers."""
+MAX_SEARCH_MS = 600_000
+"""Of a search."""
+_NEAR = 4
+"""Samples that are read to find one of them at its token."""
 _TIES = 200
 _LISTED_CHANGES = 100
+
+_FILTERS: Mapping[str, Sequence[Verdict]] = {
+    "": (),
+    "all": (),
+    "wrong": (Verdict.INCORRECT,),
+    "unscored": tuple(verdict for verdict in Verdict if not verdict.scored),
+    "truncated": (),
+    "changed": (),
+}
+_ORDERS = {
+    "": None,
+    "n": None,
+    "score": SampleOrder.SCORE,
+    "tokens": SampleOrder.OUTPUT_TOKENS,
+    "seconds": SampleOrder.DURATION,
+    "id": SampleOrder.SAMPLE_ID,
+}
 
 Answer = Callable[[QueryParams], Awaitable[Mapping[str, Any]]]
 
@@ -61,15 +86,15 @@ Answer = Callable[[QueryParams], Awaitable[Mapping[str, Any]]]
 class PageData:
     """The data of each page, as `reports` makes them for report files too."""
 
-    def __init__(self, bridge: Bridge, index: SampleIndex) -> None:
+    def __init__(self, bridge: Bridge, readings: SampleReadings) -> None:
         """Answer from a worker.
 
         Args:
             bridge: the worker.
-            index: reads its samples.
+            readings: count its samples.
         """
         self._bridge = bridge
-        self._index = index
+        self._readings = readings
         self._infos: Mapping[str, EvaluatorInfo] | None = None
         # Ended evaluations do not change, so neither do their comparisons.
         self._ties: collections.OrderedDict[CompareRequest, Sequence[PairedComparison]] = collections.OrderedDict()
@@ -123,47 +148,48 @@ class PageData:
         """An evaluation, with how its samples are spread as far as they have been read."""
         evaluation_id = _named(query, "id")
         evaluation = await self._bridge.evaluation.get_evaluation(evaluation_id)
-        distributions, complete = await self._index.distributions(evaluation_id)
+        distributions, complete = await self._readings.distributions(evaluation_id)
         data = evaluation_as_data(evaluation, await self._declared(), distributions)
         return {**data, "complete": complete}
 
     async def samples(self, query: QueryParams) -> Mapping[str, Any]:
-        """A page of samples."""
-        wanted = SampleQuery(
-            evaluator=query.get("evaluator", ""),
-            filter=query.get("filter", ""),
-            other=query.get("other", ""),
-            search=query.get("search", ""),
-            where=_where(query.getlist("where")),
-            sort=query.get("sort", ""),
-            descending=query.get("descending", "") not in ("", "0"),
-            offset=_count(query, "offset", 0, most=10_000_000),
-            limit=_count(query, "limit", 100, most=MAX_ROWS),
-        )
-        if wanted.problem:
-            raise InvalidField(*wanted.problem.split(" ", 1))
-        evaluation_id = _named(query, "id")
-        # The index may still have the samples of an evaluation that was deleted.
-        for needed in filter(None, (evaluation_id, wanted.other)):
-            await self._bridge.evaluation.get_evaluation(needed)
-        found = await self._index.find(evaluation_id, wanted)
+        """A table of samples: those that match, sorted."""
+        shown, order = query.get("filter", ""), query.get("sort", "")
+        for name, value, known in (("filter", shown, _FILTERS), ("sort", order, _ORDERS)):
+            if value not in known:
+                raise InvalidField(name, f"is {clipped(value)}, must be one of {', '.join(filter(None, known))}")
+        other = _named(query, "other") if shown == "changed" else None
+        async with self._readings.paused():
+            found = await self._bridge.evaluation.find_samples(
+                _named(query, "id"),
+                search=query.get("search", ""),
+                evaluator=query.get("evaluator") or None,
+                verdicts=_FILTERS[shown],
+                stop_reason="length" if shown == "truncated" else None,
+                changed_from=other,
+                metadata=_where(query.getlist("where")),
+                order_by=_ORDERS[order],
+                descending=query.get("descending", "") not in ("", "0"),
+                offset=_count(query, "offset", 0, most=10_000_000),
+                limit=_count(query, "limit", 100, most=MAX_ROWS),
+                within_ms=_count(query, "within", 0, most=MAX_SEARCH_MS),
+            )
         return {
-            "rows": found.rows,
+            "rows": [_row(row) for row in found.rows],
             "matching": found.matching,
-            "read": found.read,
-            "complete": found.complete,
-            "fields": found.fields,
+            "searched": found.searched,
+            "total": found.total,
+            "fields": {field.key: None if field.values_left_out else field.values for field in found.fields},
         }
 
     async def sample(self, query: QueryParams) -> Mapping[str, Any]:
         """A sample whole."""
         evaluation_id, evaluator, sample_id = (_named(query, name) for name in ("id", "evaluator", "sample"))
-        found = await self._index.sample(
-            evaluation_id, evaluator, sample_id, _count(query, "repeat", 0, most=10_000_000)
-        )
-        if found is None:
-            raise NotFound(f"evaluation {evaluation_id!r} has no result of sample {sample_id!r} by {evaluator!r}")
-        return whole_sample_as_data(*found)
+        repeat = _count(query, "repeat", 0, most=10_000_000)
+        for row in await self._rows(evaluation_id, evaluator, sample_id):
+            if row.repeat == repeat and (result := await self._whole(evaluation_id, row)) is not None:
+                return whole_sample_as_data(row.n, result)
+        raise NotFound(f"evaluation {evaluation_id!r} has no result of sample {sample_id!r} by {evaluator!r}")
 
     async def compare(self, query: QueryParams) -> Mapping[str, Any]:
         """Evaluations next to each other; the first one is the baseline."""
@@ -179,9 +205,34 @@ class PageData:
 
         async def of(evaluation_id: str) -> tuple[Evaluation, Sequence[SampleResult]]:
             evaluation = await self._bridge.evaluation.get_evaluation(evaluation_id)
-            return evaluation, await self._index.repeats(evaluation_id, evaluator, sample_id, MAX_REPEATS)
+            rows = await self._rows(evaluation_id, evaluator, sample_id)
+            results = [await self._whole(evaluation_id, row) for row in rows[:MAX_REPEATS]]
+            return evaluation, [result for result in results if result is not None]
 
         return answers_as_data(evaluator, sample_id, await asyncio.gather(*map(of, _ids(query, least=1))))
+
+    async def _rows(self, evaluation_id: str, evaluator: str, sample_id: str) -> Sequence[SampleRow]:
+        """The results of a sample, one for each repeat; none if the evaluation does not have it (yet)."""
+        async with self._readings.paused():
+            found = await self._bridge.evaluation.find_samples(
+                evaluation_id, evaluator=evaluator, sample_id=sample_id, limit=MAX_ROWS
+            )
+        return found.rows
+
+    async def _whole(self, evaluation_id: str, row: SampleRow) -> SampleResult | None:
+        """A result with its record; None if it is gone meanwhile."""
+        token = row.page_token
+        while True:
+            page = await self._bridge.evaluation.get_samples(evaluation_id, page_size=_NEAR, page_token=token)
+            for result in page.items:
+                if (result.evaluator, replace_surrogates(result.sample_id), result.repeat) == (
+                    row.evaluator,
+                    row.sample_id,
+                    row.repeat,
+                ):
+                    return result
+            if not (token := page.next_page_token):  # others may have come before it
+                return None
 
     async def _declared(self) -> Mapping[str, EvaluatorInfo]:
         """What the worker's evaluators declare, by kind."""
@@ -206,6 +257,26 @@ class PageData:
             evaluator=request.evaluator,
             max_listed=request.max_listed,
         )
+
+
+def _row(row: SampleRow) -> Mapping[str, Any]:
+    """A result as `row_as_data` makes it of a whole one, for the table."""
+    return {
+        "n": row.n,
+        "evaluator": row.evaluator,
+        "id": row.sample_id,
+        "repeat": row.repeat,
+        "verdict": row.verdict.value,
+        "score": row.score,
+        "input": row.input,
+        "output": row.output,
+        "extracted": row.extracted,
+        "target": row.target,
+        "stop": row.stop_reason,
+        "tokens": row.output_tokens,
+        "seconds": row.duration_ns / 1e9 if row.duration_ns > 0 else None,
+        "reason": row.reason,
+    }
 
 
 def _named(query: QueryParams, name: str) -> str:

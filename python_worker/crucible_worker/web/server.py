@@ -7,10 +7,8 @@ import contextlib
 import dataclasses
 import json
 import socket
-import tempfile
-from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
 from http import HTTPStatus
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -25,7 +23,7 @@ from crucible_bridge.events import Event
 from crucible_worker.reports.as_html import live_html, page_script, page_styles
 from crucible_worker.web.access import Access, Guard
 from crucible_worker.web.answers import Answer, PageData
-from crucible_worker.web.samples_index import SampleIndex
+from crucible_worker.web.readings import SampleReadings
 
 if TYPE_CHECKING:
     from crucible_bridge import Bridge
@@ -87,17 +85,14 @@ async def pages(bridge: Bridge, *, port: int, worker_token: str | None, subtitle
     Raises:
         InvalidField: the port cannot be listened on; the error names the option.
     """
-    with (
-        _listening(port) as listener,
-        tempfile.TemporaryDirectory(prefix="crucible-view-") as folder,
-    ):
+    with _listening(port) as listener:
         taken = listener.getsockname()[1]
         access = Access(worker_token)
-        index = SampleIndex(bridge, Path(folder))
+        readings = SampleReadings(bridge)
         changes = Changes(bridge)
-        changes.also(index.moved)
+        changes.also(readings.moved)
         app = Guard(
-            _application(PageData(bridge, index), changes, subtitle),
+            _application(PageData(bridge, readings), changes, subtitle),
             access,
             hosts_of(taken),
         )
@@ -122,7 +117,7 @@ async def pages(bridge: Bridge, *, port: int, worker_token: str | None, subtitle
             changes.end()
             server.should_exit = True
             await asyncio.gather(ended, watching, serving, return_exceptions=True)
-            await index.aclose()
+            await readings.aclose()
 
 
 def _application(answers: PageData, changes: Changes, subtitle: str) -> Starlette:
@@ -140,7 +135,7 @@ def _application(answers: PageData, changes: Changes, subtitle: str) -> Starlett
     def data(call: Answer) -> Callable[[Request], Any]:
         async def answer(request: Request) -> Response:
             try:
-                return JSONResponse(await call(request.query_params))
+                return JSONResponse(await _unless_left(request, call(request.query_params)))
             except NotFound as error:
                 return _error(HTTPStatus.NOT_FOUND, error)
             except InvalidField as error:
@@ -159,6 +154,24 @@ def _application(answers: PageData, changes: Changes, subtitle: str) -> Starlett
             *(Route(f"/api/{name}", data(call)) for name, call in answers.by_name().items()),
         ]
     )
+
+
+async def _unless_left(request: Request, answer: Awaitable[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """The answer; a page that leaves before it ends the work for it."""
+    answering, leaving = asyncio.ensure_future(answer), asyncio.ensure_future(_left(request))
+    try:
+        await asyncio.wait([answering, leaving], return_when=asyncio.FIRST_COMPLETED)
+        return await answering if answering.done() else {}  # nobody reads it
+    finally:
+        leaving.cancel()
+        answering.cancel()
+        await asyncio.gather(answering, leaving, return_exceptions=True)
+
+
+async def _left(request: Request) -> None:
+    """Return when the client has left."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass
 
 
 def _error(status: HTTPStatus, error: BridgeError) -> Response:

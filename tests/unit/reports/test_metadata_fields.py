@@ -2,30 +2,20 @@
 
 from collections.abc import Mapping
 
-from crucible_bridge.types import Sample, SampleResult, Verdict
 from crucible_worker.reports.distributions import MAX_FIELDS, MAX_VALUE_CHARS, MAX_VALUES, MetadataFields
 
 
 def fields_of(*samples: Mapping[str, str]) -> Mapping[str, object]:
     """The fields of samples with these metadata."""
     fields = MetadataFields()
-    for n, metadata in enumerate(samples):
-        sample = Sample(id=str(n), input="", metadata=dict(metadata))
-        fields.add(SampleResult(evaluator="e", sample_id=str(n), verdict=Verdict.CORRECT, sample=sample))
+    for metadata in samples:
+        fields.add(metadata)
     return fields.as_data()
 
 
 def test_fields_and_values_are_in_order() -> None:
     """Each value once, sorted, whatever order the samples have."""
     assert fields_of({"level": "2", "art": "x"}, {"level": "1"}, {"level": "2"}) == {"art": ["x"], "level": ["1", "2"]}
-
-
-def test_a_sample_without_a_record_has_no_fields() -> None:
-    """Results of which nothing is recorded offer nothing to choose."""
-    fields = MetadataFields()
-    fields.add(SampleResult(evaluator="e", sample_id="1", verdict=Verdict.CORRECT))
-
-    assert fields.as_data() == {}
 
 
 def test_values_that_are_too_many_or_too_long_are_typed() -> None:

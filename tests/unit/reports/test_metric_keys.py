@@ -41,6 +41,11 @@ def test_intervals_are_found_by_the_names_of_keys(values: Mapping[str, float], i
             ["e/all/turns", "e/all/total"],
             ["e/all/total"],
         ),
+        (
+            info("k", {"e/<tag>/<metric>": "its own", "e/<tag>/total": "reward"}),
+            ["e/all/total", "e/all/turns"],
+            ["e/all/total"],
+        ),
         (info("k", {"turns": "turns", "tokens": "tokens"}), ["turns", "tokens"], ["turns", "tokens"]),
         (None, ["a", "b"], ["a", "b"]),
         (None, [f"a{n}" for n in range(20)], [f"a{n}" for n in range(MAX_HEADLINES)]),

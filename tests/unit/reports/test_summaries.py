@@ -180,7 +180,7 @@ def test_a_comparison_lists_what_changed() -> None:
         n_matched=4,
         n_improved=1,
         interval_method="bonett_price",
-        improvements=(SampleChange(sample_id="12+34", baseline_score=0.0, score=1.0),),
+        improvements=(SampleChange(sample_id="12+34", baseline_score=0.0, score=1.0, input="What is it?"),),
     )
     refused = PairedComparison(
         baseline_id="a", evaluation_id="c", evaluator="right", problem=Problem(reason="DATASET_NOT_READ", message="no")
@@ -198,6 +198,7 @@ def test_a_comparison_lists_what_changed() -> None:
         "bonett_price",
     )
     assert first["improvements"] == [{"id": "12+34", "from": 0.0, "to": 1.0}]
+    assert found["inputs"] == {"12+34": "What is it?"}
     assert first["problem"] is None
     assert second["problem"] == "DATASET_NOT_READ: no"
 

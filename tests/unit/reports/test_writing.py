@@ -25,6 +25,7 @@ from crucible_bridge.types import (
 )
 from crucible_worker.reports.plain_json import json_bytes
 from crucible_worker.reports.writing import ReportRequest, write_report
+from crucible_worker.util.shown_paths import ShownPaths
 from tests.tables import rows
 from tests.unit.reports.evaluations_made import INFOS, ended, sampled
 
@@ -93,7 +94,7 @@ def _source() -> _Source:
 async def _written(source: _Source, report_format: ReportFormat = ReportFormat.HTML, **changes: Any) -> str:
     max_bytes = changes.pop("max_bytes", None)
     request = ReportRequest(report_format=report_format, **changes)
-    return await write_report(source, request, version="1.2.3", max_bytes=max_bytes)
+    return await write_report(source, request, version="1.2.3", paths=ShownPaths(), max_bytes=max_bytes)
 
 
 def _block(page: str, name: str = "data") -> Any:

@@ -49,6 +49,11 @@ defmodule CrucibleBridge.Calls.Evaluation do
          do: Calls.unary(conn, request, opts)
   end
 
+  def find_samples(conn, evaluation_id, opts) do
+    with {:ok, request} <- Message.options(opts, V1.FindSamplesRequest, evaluation_id: evaluation_id),
+         do: Calls.unary(conn, request, opts)
+  end
+
   def all_samples(conn, evaluation_id, opts) do
     with :ok <- Specification.known(opts, [:timeout, :verdicts, :evaluator, :without_records], "options"),
          do: pages(conn, evaluation_id, opts, "", [])

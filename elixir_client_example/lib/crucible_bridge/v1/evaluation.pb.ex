@@ -65,6 +65,21 @@ defmodule CrucibleBridge.V1.ReportFormat do
   field :REPORT_FORMAT_HTML, 3
 end
 
+defmodule CrucibleBridge.V1.SampleOrder do
+  @moduledoc """
+  What the results of an evaluation are sorted by.
+  """
+
+  use Protobuf, enum: true, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :SAMPLE_ORDER_UNSPECIFIED, 0
+  field :SAMPLE_ORDER_POSITION, 1
+  field :SAMPLE_ORDER_SCORE, 2
+  field :SAMPLE_ORDER_OUTPUT_TOKENS, 3
+  field :SAMPLE_ORDER_DURATION, 4
+  field :SAMPLE_ORDER_SAMPLE_ID, 5
+end
+
 defmodule CrucibleBridge.V1.FollowPolicy do
   @moduledoc """
   Which of the checkpoints of a followed directory are evaluated.
@@ -812,6 +827,90 @@ defmodule CrucibleBridge.V1.GetSamplesResponse do
   field :next_page_token, 2, type: :string, json_name: "nextPageToken"
 end
 
+defmodule CrucibleBridge.V1.FindSamplesRequest.MetadataEntry do
+  use Protobuf, map: true, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :key, 1, type: :string
+  field :value, 2, type: :string
+end
+
+defmodule CrucibleBridge.V1.FindSamplesRequest do
+  @moduledoc """
+  Looks for results of samples, for tables. Every condition must hold.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :evaluation_id, 1, type: :string, json_name: "evaluationId"
+  field :search, 2, type: :string
+  field :evaluator, 3, proto3_optional: true, type: :string
+  field :verdicts, 4, repeated: true, type: CrucibleBridge.V1.Verdict, enum: true
+  field :stop_reason, 5, proto3_optional: true, type: :string, json_name: "stopReason"
+  field :changed_from, 6, proto3_optional: true, type: :string, json_name: "changedFrom"
+
+  field :metadata, 7,
+    repeated: true,
+    type: CrucibleBridge.V1.FindSamplesRequest.MetadataEntry,
+    map: true
+
+  field :sample_id, 8, proto3_optional: true, type: :string, json_name: "sampleId"
+  field :order_by, 9, type: CrucibleBridge.V1.SampleOrder, json_name: "orderBy", enum: true
+  field :descending, 10, type: :bool
+  field :offset, 11, type: :int64
+  field :limit, 12, type: :int32
+  field :within_ms, 13, type: :int32, json_name: "withinMs"
+end
+
+defmodule CrucibleBridge.V1.SampleRow do
+  @moduledoc """
+  A result of a sample as tables show it; texts have at most 300 characters.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :n, 1, type: :int64
+  field :evaluator, 2, type: :string
+  field :sample_id, 3, type: :string, json_name: "sampleId"
+  field :repeat, 4, type: :int32
+  field :verdict, 5, type: CrucibleBridge.V1.Verdict, enum: true
+  field :score, 6, proto3_optional: true, type: :double
+  field :input, 7, type: :string
+  field :output, 8, type: :string
+  field :extracted, 9, type: :string
+  field :target, 10, type: :string
+  field :stop_reason, 11, type: :string, json_name: "stopReason"
+  field :output_tokens, 12, proto3_optional: true, type: :int64, json_name: "outputTokens"
+  field :duration_ns, 13, type: :int64, json_name: "durationNs"
+  field :reason, 14, type: :string
+  field :page_token, 15, type: :string, json_name: "pageToken"
+end
+
+defmodule CrucibleBridge.V1.MetadataField do
+  @moduledoc """
+  A key of the samples' metadata.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :key, 1, type: :string
+  field :values, 2, repeated: true, type: :string
+  field :values_left_out, 3, type: :bool, json_name: "valuesLeftOut"
+end
+
+defmodule CrucibleBridge.V1.FindSamplesResponse do
+  @moduledoc """
+  What was found.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :rows, 1, repeated: true, type: CrucibleBridge.V1.SampleRow
+  field :matching, 2, type: :int64
+  field :searched, 3, type: :int64
+  field :total, 4, type: :int64
+  field :fields, 5, repeated: true, type: CrucibleBridge.V1.MetadataField
+end
+
 defmodule CrucibleBridge.V1.CancelEvaluationRequest do
   @moduledoc """
   Ends an evaluation early.
@@ -943,6 +1042,9 @@ defmodule CrucibleBridge.V1.RunBest do
     type: CrucibleBridge.V1.RunBest.GraderVersionsEntry,
     json_name: "graderVersions",
     map: true
+
+  field :interval_low, 11, proto3_optional: true, type: :double, json_name: "intervalLow"
+  field :interval_high, 12, proto3_optional: true, type: :double, json_name: "intervalHigh"
 end
 
 defmodule CrucibleBridge.V1.ScoredCount do
@@ -1449,6 +1551,7 @@ defmodule CrucibleBridge.V1.SampleChange do
   field :sample_id, 1, type: :string, json_name: "sampleId"
   field :baseline_score, 2, type: :double, json_name: "baselineScore"
   field :score, 3, type: :double
+  field :input, 4, type: :string
 end
 
 defmodule CrucibleBridge.V1.PairedComparison do
@@ -1653,6 +1756,8 @@ defmodule CrucibleBridge.V1.EvaluationService.Service do
       CrucibleBridge.V1.ListEvaluationsResponse
 
   rpc :GetSamples, CrucibleBridge.V1.GetSamplesRequest, CrucibleBridge.V1.GetSamplesResponse
+
+  rpc :FindSamples, CrucibleBridge.V1.FindSamplesRequest, CrucibleBridge.V1.FindSamplesResponse
 
   rpc :CancelEvaluation,
       CrucibleBridge.V1.CancelEvaluationRequest,

@@ -163,6 +163,15 @@ defmodule CrucibleBridge.Wire.Bounds do
       path: %{required: true},
       format: %{required: true}
     },
+    V1.FindSamplesRequest => %{
+      evaluation_id: %{required: true},
+      search: %{max_bytes: 10_000},
+      verdicts: %{max_count: 100},
+      metadata: %{max_bytes: 10_000, max_count: 64},
+      offset: %{least: 0},
+      limit: %{least: 0, most: 1_000},
+      within_ms: %{least: 0}
+    },
     V1.FollowRunRequest => %{
       run_id: %{max_bytes: 200, required: true},
       directory: %{max_bytes: 4_096, required: true},

@@ -13,7 +13,7 @@ async function comparePage(source, [joined], query) {
       h("p", { class: "facts" }, "Compared with ", link(stepName(baseline), ["evaluation", baseline.id]),
         ", sample by sample. Samples count if both evaluations have a score for them."),
       section("Differences", differences(data, names)),
-      section("Changed samples", data.comparisons.flatMap((one) => changes(source, one, names))),
+      section("Changed samples", data.comparisons.flatMap((one) => changes(source, one, names, data.inputs))),
       section("One sample over all", sampleForm(ids, evaluators, query),
         query.sample ? await answerColumn(source, ids, query.evaluator || evaluators[0], query.sample) : null),
       section("Metrics", metricTable(data)),
@@ -37,17 +37,23 @@ function differences(data, names) {
   return table("Differences", ["evaluator", "evaluation", "difference", "interval", "better", "worse", "samples of both", "p (Holm)", "detectable from"], rows);
 }
 
-function changes(source, one, names) {
+function changes(source, one, names, inputs) {
   const listed = [["Worse", one.regressions, one.n_regressed], ["Better", one.improvements, one.n_improved]].filter(([, samples]) => samples.length > 0);
   return listed.map(([word, samples, n]) => folded(
     `${word} in ${names.get(one.evaluation) || one.evaluation}, ${one.evaluator}: ${samples.length < n ? `the first ${count(samples.length)} of ` : ""}${plural(n, "sample")}`,
-    () => samples.map((change) => folded(`${shortened(change.id, 80)}: ${number(change.from)} to ${number(change.to)}`, () => {
+    () => samples.map((change) => folded(changeText(change, own(inputs, change.id)), () => {
       const place = h("div", {}, h("p", { class: "quiet" }, "Loading…"));
       answerColumn(source, [one.baseline, one.evaluation], one.evaluator, change.id)
         .then((column) => place.replaceChildren(column))
         .catch((error) => place.replaceChildren(h("p", { class: "problem" }, error.message)));
       return place;
     }))));
+}
+
+/** The sample with what it asks, as ids are often numbers of rows. */
+function changeText(change, input) {
+  const question = input === null || input === change.id ? "" : ` · ${shortened(input.replace(/\s+/g, " "), 80)}`;
+  return `${shortened(change.id, 80)}${question}: ${number(change.from)} to ${number(change.to)}`;
 }
 
 function sampleForm(ids, evaluators, query) {
@@ -78,5 +84,5 @@ async function answerColumn(source, ids, evaluator, sample) {
 function metricTable(data) {
   const keys = [...new Set(data.evaluations.flatMap((one) => Object.keys(one.metrics)))];
   return table("Metrics", ["metric", ...data.evaluations.map(stepName)],
-    keys.map((key) => [key, ...data.evaluations.map((one) => number(one.metrics[key]))]));
+    keys.map((key) => [key, ...data.evaluations.map((one) => withInterval(one.metrics[key], one.intervals[key]))]));
 }

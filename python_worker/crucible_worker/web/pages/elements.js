@@ -45,7 +45,7 @@ function tableOfFilled(caption, columns, rows) {
 }
 
 function isNumberCell(cell) {
-  const text = cell instanceof HTMLSpanElement ? cell.textContent : cell;
+  const text = cell instanceof HTMLSpanElement ? cell.dataset.number ?? cell.textContent : cell;
   return typeof text === "string" && (text === "" || /^[-+]?[\d,.]+(e[-+]?\d+)?( ?(s|ms|%))?$/.test(text));
 }
 

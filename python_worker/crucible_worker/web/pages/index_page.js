@@ -1,13 +1,14 @@
 // The first page: runs and evaluations, newest first.
 
-const MOST_COLUMNS = 8;  // of metrics in a list
+const MOST_COLUMNS = 5;  // of metrics in a list; one of more kinds has the metrics of each evaluation in one column
+const MOST_IN_COLUMN = 3;
 
 async function indexPage(source, _, query) {
   const index = await source.index({ offset: query.offset });
   const offset = Number(query.offset || 0);
   const runs = index.runs.map((run) => [
     link(run.run, ["run", run.run]), run.checkpoints ? count(run.checkpoints) : "", stepRange(run.steps), count(run.evaluations),
-    run.running ? count(run.running) : "", run.failed ? count(run.failed) : "", run.best && run.best.length > 0 ? run.best.map(bestOfRun) : "", moment(run.last)]);
+    run.running ? count(run.running) : "", run.failed ? count(run.failed) : "", run.best && run.best.length > 0 ? run.best.map(bestOfRun) : "", h("span", { class: "moment" }, moment(run.last))]);
   return {
     title: "Evaluations",
     concerns: () => true,
@@ -49,7 +50,8 @@ function stepRange(steps) {
 function bestOfRun(best) {
   return h("div", {}, `${best.key} ${number(best.value)}`,
     best.step === null ? null : h("span", { class: "quiet" }, ` at step ${count(best.step)}`),
-    best.scored === null ? null : h("span", { class: "quiet" }, `, ${best.scored}`));
+    best.scored === null ? null : h("span", { class: "quiet" }, `, ${best.scored}`),
+    best.interval ? h("span", { class: "quiet interval", title: "95 % interval" }, `, ${interval(best.interval)}`) : null);
 }
 
 /** Evaluations as a table; two to ten of them can be chosen for a comparison. */
@@ -64,7 +66,9 @@ function chosen(evaluations, { withRun } = { withRun: true }) {
     button.disabled = picked.size < 2 || picked.size > blockOf("data").most_compared;
     button.textContent = picked.size < 2 ? "Compare" : `Compare ${picked.size}`;
   };
-  const keys = headlines(evaluations);
+  const all = headlines(evaluations);
+  const keys = all.length > MOST_COLUMNS ? [] : all;
+  const mixed = all.length > MOST_COLUMNS ? ["metrics"] : [];
   const rows = evaluations.map((one) => [
     h("input", { type: "checkbox", value: one.id, "aria-label": `choose ${one.id}`, onchange: choose }),
     link(shortened(one.id, 60), ["evaluation", one.id]),
@@ -73,27 +77,33 @@ function chosen(evaluations, { withRun } = { withRun: true }) {
     [one.state === "running" ? progress(one.done, one.total, `progress of ${one.id}`) : stateMark(one.state), pausedMark(one),
       one.superseded ? h("span", { class: "quiet" }, " superseded: the checkpoint was written again") : null],
     shortened(one.model, 60),
-    ...keys.map((key) => h("span", { title: interval(one.intervals[key]) }, number(one.metrics[key]))),
+    ...mixed.map(() => headlinesOf(one).slice(0, MOST_IN_COLUMN).map((key) => h("div", {}, `${key} ${number(one.metrics[key])}`,
+      one.intervals[key] ? h("span", { class: "quiet interval", title: "95 % interval" }, ` ${interval(one.intervals[key])}`) : null))),
+    ...keys.map((key) => withInterval(one.metrics[key], one.intervals[key])),
     one.usage && one.usage.output_tokens ? count(one.usage.output_tokens) : "",
-    moment(one.created),
+    h("span", { class: "moment" }, moment(one.created)),
   ]);
   return [
-    table("Evaluations", ["", "evaluation", ...(withRun ? ["run"] : []), "step", "state", "model", ...keys, "output tokens", "created"], rows),
+    table("Evaluations", ["", "evaluation", ...(withRun ? ["run"] : []), "step", "state", "model", ...mixed, ...keys, "output tokens", "created"], rows),
     evaluations.length < 2 ? null : h("p", {}, button, " Choose two to ten evaluations."),
   ];
+}
+
+function headlinesOf(one) {
+  return one.headline.filter((key) => key in one.metrics);
 }
 
 /** The metrics of a list: the three that most have, and one of each evaluation that has none of these. */
 function headlines(evaluations) {
   const keys = new Map();
   for (const one of evaluations) {
-    for (const key of Object.keys(one.metrics).filter((each) => !isEqualStrict(one.metrics, each))) keys.set(key, (keys.get(key) || 0) + (one.goals[key] ? 1000 : 0) + 1);
+    for (const key of headlinesOf(one)) keys.set(key, (keys.get(key) || 0) + 1);
   }
-  const ordered = [...keys].filter(([, weight]) => weight >= 1000).sort((a, b) => b[1] - a[1]).map(([key]) => key);
+  const ordered = [...keys].sort((a, b) => b[1] - a[1]).map(([key]) => key);
   const chosenKeys = ordered.slice(0, 3);
   for (const one of evaluations) {
     const own = ordered.filter((key) => key in one.metrics);
-    if (own.length > 0 && !own.some((key) => chosenKeys.includes(key)) && chosenKeys.length < MOST_COLUMNS) chosenKeys.push(own[0]);
+    if (own.length > 0 && !own.some((key) => chosenKeys.includes(key))) chosenKeys.push(own[0]);
   }
   return chosenKeys;
 }

@@ -29,6 +29,12 @@ function interval(bounds) {
   return bounds ? `${number(bounds[0])} to ${number(bounds[1])}` : "";
 }
 
+/** A value with its interval, where it has one, in a line of its own. */
+function withInterval(value, bounds) {
+  return h("span", { "data-number": number(value) }, number(value),
+    bounds ? h("div", { class: "quiet interval", title: "95 % interval" }, interval(bounds)) : null);
+}
+
 function seconds(value) {
   if (value === null || value === undefined) return "";
   if (value < 1) {

@@ -72,7 +72,7 @@ function checkpointsTable(checkpoints) {
       result.superseded ? h("span", { class: "quiet" }, " superseded: the checkpoint was written again") : null],
     resultMetrics(result),
     at > 0 || Object.keys(one.labels).length === 0 ? "" : Object.entries(one.labels).map(([key, value]) => h("div", {}, shortened(`${key}: ${value}`, 60))),
-    result.ended === null ? "" : moment(result.ended),
+    result.ended === null ? "" : h("span", { class: "moment" }, moment(result.ended)),
   ]));
   return tableOfFilled("Checkpoints", ["step", "checkpoint", "data set", "state", "metrics", "labels", "ended"], rows);
 }
@@ -87,6 +87,7 @@ function checkpointName(one) {
 function resultMetrics(result) {
   const line = (metric) => h("div", {}, `${metric.key} `, h("span", { class: metric.best ? "best" : null }, number(metric.value)),
     metric.best ? h("span", { class: "key best", title: "the best value of this run on this data set" }, " ●") : null,
+    metric.interval ? h("span", { class: "quiet" }, ` ${interval(metric.interval)}`) : null,
     metric.scored === null ? null : h("span", { class: "quiet" }, ` ${metric.scored}`));
   const first = result.metrics.slice(0, Math.max(result.headline, 1));
   const rest = result.metrics.slice(first.length);

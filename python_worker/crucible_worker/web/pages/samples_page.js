@@ -34,7 +34,7 @@ async function samplesPage(source, [id], query) {
         offset > 0 ? link("Previous page", here, { ...query, offset: Math.max(0, offset - PAGE_ROWS) || "" }, { rel: "prev" }) : null,
         offset + page.rows.length < page.matching ? link("Next page", here, { ...query, offset: offset + PAGE_ROWS }, { rel: "next" }) : null),
     ],
-    again: page.complete ? null : 1000,
+    again: page.searched < page.total ? 100 : null,
   };
 }
 
@@ -44,7 +44,7 @@ function brief(text, width) {
 
 function matchText(page, offset) {
   const shown = page.rows.length === 0 ? "" : `${count(offset + 1)} to ${count(offset + page.rows.length)} of `;
-  return `${shown}${plural(page.matching, "sample")}${page.complete ? "" : `, ${count(page.read)} read so far`}.`;
+  return `${shown}${plural(page.matching, "sample")}${page.searched < page.total ? `, ${count(page.searched)} of ${count(page.total)} searched so far` : ""}.`;
 }
 
 function samplePath(id, row) {

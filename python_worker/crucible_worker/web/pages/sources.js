@@ -4,6 +4,8 @@ const PAGE_ROWS = 100;
 const MAX_FIELDS = 50;  // of metadata to choose from, values of a field, characters of a value
 const MAX_VALUES = 50;
 const MAX_VALUE_CHARS = 100;
+const SEARCH_MS = 2000;  // of a search before its first results are shown, and the longest one
+const MOST_SEARCH_MS = 600000;
 
 function blockOf(id) {
   const block = document.getElementById(id);
@@ -32,6 +34,7 @@ class FileSource {
     return {
       evaluations: ids.map((id) => compare.evaluations.find((one) => one.id === id)),
       comparisons: compare.comparisons.filter((one) => one.baseline === baseline && ids.includes(one.evaluation)),
+      inputs: compare.inputs,
       only_with: compare.all_pairs || baseline === compare.evaluations[0].id ? null : compare.evaluations[0].id,
     };
   }
@@ -61,7 +64,7 @@ class FileSource {
     if (query.sort && query.sort !== "n") rows.sort((a, b) => ordered(a[query.sort], b[query.sort], sign) || a.n - b.n);
     else if (sign < 0) rows.reverse();
     const offset = Number(query.offset || 0);
-    return { rows: rows.slice(offset, offset + PAGE_ROWS), matching: rows.length, read: all.length, complete: true, fields: this.fields(all) };
+    return { rows: rows.slice(offset, offset + PAGE_ROWS), matching: rows.length, searched: all.length, total: all.length, fields: this.fields(all) };
   }
 
   /** The metadata to choose from, as a worker tells it: `{level: ["1", "2"], source: null}`, null for too many values. */
@@ -91,6 +94,8 @@ class FileSource {
       .map((one) => ({ evaluation: id, step: this.data.evaluations[id].step, ...one })));
     return { id: sample, input: found[0]?.input ?? null, targets: found[0]?.targets ?? null, answers: found };
   }
+
+  leave() { /* Nothing is under way. */ }
 
   listen() { /* A file does not change. */ }
 }
@@ -157,12 +162,14 @@ function ordered(a, b, sign) {
 class LiveSource {
   constructor() {
     this.live = true;
+    this.searching = null;
+    this.unfinished = null;
   }
 
-  async get(path, query) {
+  async get(path, query, signal) {
     const words = Object.entries(query || {}).filter(([, value]) => value !== undefined && value !== null && value !== "")
       .flatMap(([key, value]) => [value].flat().map((one) => [key, one]));
-    const answer = await fetch(`api/${path}?${new URLSearchParams(words)}`, { headers: { accept: "application/json" } });
+    const answer = await fetch(`api/${path}?${new URLSearchParams(words)}`, { headers: { accept: "application/json" }, signal });
     const body = await answer.json();
     if (!answer.ok) throw new Error(body.error);
     return body;
@@ -180,7 +187,19 @@ class LiveSource {
 
   holding() { return null; }
 
-  samples(id, query) { return this.get("samples", { ...query, id, limit: PAGE_ROWS }); }
+  /** What matches of the samples that can be looked through in a moment; asked again, in a longer one. */
+  async samples(id, query) {
+    this.leave();
+    const key = JSON.stringify([id, query]);
+    const within = this.unfinished?.key === key ? this.unfinished.within : SEARCH_MS;
+    this.searching = new AbortController();
+    const page = await this.get("samples", { ...query, id, limit: PAGE_ROWS, within }, this.searching.signal);
+    this.unfinished = page.searched < page.total ? { key, within: Math.min(4 * within, MOST_SEARCH_MS) } : null;
+    return page;
+  }
+
+  /** The reader has left the page: its search ends. */
+  leave() { this.searching?.abort(); }
 
   sample(id, evaluator, sample, repeat) { return this.get("sample", { id, evaluator, sample, repeat }); }
 

@@ -29,6 +29,7 @@ function start(source, home) {
 
   async function show(moved) {
     const mine = ++turn;
+    source.leave();
     let page;
     try {
       const { page: name, parts, query } = parsedAddress();
