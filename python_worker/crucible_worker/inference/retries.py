@@ -24,14 +24,18 @@ from crucible_bridge.types import (
     ModelInput,
     ModelRef,
     OpenAIModel,
+    ParsedResponse,
     Problem,
+    RawResponse,
     SampledSequence,
     TinkerModel,
+    ToolSpec,
 )
 from crucible_worker.backends.base import Capability, Model, Reading, Rendered, Tokenizer, WrappedModel
 from crucible_worker.backends.distributions import HIGHEST_LOGPROB, Measured, impossible
 from crucible_worker.backends.metering import Meter
 from crucible_worker.inference.transcripts import CallListener
+from crucible_worker.rendering.prompts import with_tools
 from crucible_worker.util.error_reporter import logged
 from crucible_worker.util.model_refs import format_original_model
 from crucible_worker.util.tasks import Backoff, TimeoutQueue
@@ -580,6 +584,10 @@ class _GatedTokenizer(Tokenizer):
     def has_chat_template(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride] (read only)
         return self._tokenizer.has_chat_template
 
+    @property
+    def tool_form(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride] (read only)
+        return self._tokenizer.tool_form
+
     async def encode(self, text: str) -> Sequence[int]:
         tokens = await self._gate.call(self._tokenizer.encode, (text,), model=self._model)
         if self._listener is not None:
@@ -612,10 +620,12 @@ class _GatedTokenizer(Tokenizer):
             listener.encoded(Conversation(tuple(messages)), tokens)
         return tokens
 
-    async def render_chat(self, messages: Sequence[ChatMessage], *, generation_prompt: bool) -> Rendered:
-        options = {"generation_prompt": generation_prompt}
+    async def render_chat(
+        self, messages: Sequence[ChatMessage], *, generation_prompt: bool, tools: Sequence[ToolSpec] = ()
+    ) -> Rendered:
+        options = {"generation_prompt": generation_prompt, **with_tools(tools)}
         rendered = await self._gate.call(self._tokenizer.render_chat, (messages,), options, model=self._model)
-        return self._record(messages, rendered)
+        return self._record(messages, rendered, tools)
 
     async def decode(self, tokens: Sequence[int]) -> str:
         return await self._gate.call(self._tokenizer.decode, (tokens,), model=self._model)
@@ -623,18 +633,29 @@ class _GatedTokenizer(Tokenizer):
     async def show(self, tokens: Sequence[int]) -> str:
         return await self._gate.call(self._tokenizer.show, (tokens,), model=self._model)
 
+    async def decode_calls(self, tokens: Sequence[int]) -> str:
+        return await self._gate.call(self._tokenizer.decode_calls, (tokens,), model=self._model)
+
+    async def parse_cookbook(self, renderer: str, response: RawResponse) -> ParsedResponse:
+        return await self._gate.call(self._tokenizer.parse_cookbook, (renderer, response), model=self._model)
+
     async def render_cookbook(
-        self, renderer: str, messages: Sequence[ChatMessage], *, train_on: str | None = None
+        self,
+        renderer: str,
+        messages: Sequence[ChatMessage],
+        *,
+        train_on: str | None = None,
+        tools: Sequence[ToolSpec] = (),
     ) -> Rendered:
-        options = {"train_on": train_on}
+        options = {"train_on": train_on, **with_tools(tools)}
         rendered = await self._gate.call(
             self._tokenizer.render_cookbook, (renderer, messages), options, model=self._model
         )
-        return self._record(messages, rendered)
+        return self._record(messages, rendered, tools)
 
-    def _record(self, messages: Sequence[ChatMessage], rendered: Rendered) -> Rendered:
+    def _record(self, messages: Sequence[ChatMessage], rendered: Rendered, tools: Sequence[ToolSpec]) -> Rendered:
         if self._listener is not None:
-            text = Conversation(tuple(messages)) if rendered.text is None else rendered.text
+            text = Conversation(tuple(messages), tuple(tools)) if rendered.text is None else rendered.text
             self._listener.encoded(text, rendered.tokens)
         return rendered
 

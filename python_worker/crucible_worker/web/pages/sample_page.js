@@ -75,19 +75,21 @@ function bubble(role, body, ...notes) {
 }
 
 function answerSection(data) {
-  if (data.output === "" && !data.reasoning && !data.refusal && !data.tool_calls) return null;
+  if (data.output === "" && !data.reasoning && !data.refusal && !data.tool_calls && !data.unparsed_tool_calls) return null;
   return section("Answer", bubble("assistant", [
-    data.reasoning_span ? null : apart(data), data.output === "" ? null : answerText(data.output, data.reasoning_span, data.extracted_span)]));
+    apart(data, !data.reasoning_span), data.output === "" ? null : answerText(data.output, data.reasoning_span, data.extracted_span)]));
 }
 
-/** What a server returned apart from the text of an answer: reasoning, a refusal, calls of tools. */
-function apart(said) {
+/** What an answer has apart from its text: reasoning, a refusal, calls of tools, and those that cannot be parsed. */
+function apart(said, reasoned = true) {
   return [
-    said.reasoning ? folded(`Reasoning, ${count(said.reasoning.length)} characters`, () => h("pre", { class: "text" }, said.reasoning)) : null,
+    reasoned && said.reasoning ? folded(`Reasoning, ${count(said.reasoning.length)} characters`, () => h("pre", { class: "text" }, said.reasoning)) : null,
     said.refusal ? h("p", { class: "role" }, "refused") : null,
     said.refusal ? h("pre", { class: "text" }, said.refusal) : null,
     (said.tool_calls || []).map((call) => h("div", { class: "call" }, h("p", { class: "role" }, "tool call"),
       h("pre", { class: "text" }, call.name ? `${call.name} ${call.arguments}` : call.arguments))),
+    (said.unparsed_tool_calls || []).map((call) => h("div", { class: "call" },
+      h("p", { class: "role" }, "tool call that cannot be parsed", h("span", { class: "quiet" }, ` · ${call.error}`)), h("pre", { class: "text" }, call.text))),
   ];
 }
 
