@@ -42,7 +42,7 @@ MAX_SCHEMA_DEPTH = 32
 _LISTED_DEPTH = MAX_SCHEMA_DEPTH + 4
 """The same of a list of tools: its frames come first."""
 
-_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*+"?|[\[\]{}]', re.DOTALL)
+_BRACKETS = re.compile(r'"(?>(?:[^"\\]|\\.)*)"?|[\[\]{}]', re.DOTALL)
 _NO_NAME = re.compile(r"[\s\x00-\x1f\x7f]")
 _FUNCTION = ("name", "description", "parameters", "strict", "return")
 """Keys of a function, in the order in which templates get them."""
