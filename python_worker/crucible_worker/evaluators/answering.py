@@ -96,19 +96,23 @@ class Answer:
     def recorded(self) -> dict[str, Any]:
         """What an outcome records of it, as arguments of `Outcome`."""
         said = self.sequence
-        calls = [
-            ToolCall(name=_unicode(call.name), arguments=_unicode(call.arguments), id=_unicode(call.id))
-            for call in said.tool_calls
-        ]
+        calls: tuple[ToolCall, ...] = ()
+        unparsed: tuple[UnparsedToolCall, ...] = ()
+        if said.tool_calls or said.unparsed_tool_calls:
+            calls = tuple(
+                ToolCall(name=_unicode(call.name), arguments=_unicode(call.arguments), id=_unicode(call.id))
+                for call in said.tool_calls
+            )
+            unparsed = tuple(
+                UnparsedToolCall(text=_unicode(call.text), error=_unicode(call.error))
+                for call in said.unparsed_tool_calls
+            )
         return {
             "output": self.output,
             "reasoning": said.reasoning and _unicode(said.reasoning),
             "refusal": said.refusal and _unicode(said.refusal),
-            "tool_calls": tuple(calls),
-            "unparsed_tool_calls": tuple(
-                UnparsedToolCall(text=_unicode(call.text), error=_unicode(call.error))
-                for call in said.unparsed_tool_calls
-            ),
+            "tool_calls": calls,
+            "unparsed_tool_calls": unparsed,
             "stop_reason": said.stop_reason,
             "output_tokens": said.output_tokens,
         }

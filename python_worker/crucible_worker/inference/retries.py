@@ -35,7 +35,6 @@ from crucible_worker.backends.base import Capability, Model, Reading, Rendered, 
 from crucible_worker.backends.distributions import HIGHEST_LOGPROB, Measured, impossible
 from crucible_worker.backends.metering import Meter
 from crucible_worker.inference.transcripts import CallListener
-from crucible_worker.rendering.prompts import with_tools
 from crucible_worker.util.error_reporter import logged
 from crucible_worker.util.model_refs import format_original_model
 from crucible_worker.util.tasks import Backoff, TimeoutQueue
@@ -623,7 +622,9 @@ class _GatedTokenizer(Tokenizer):
     async def render_chat(
         self, messages: Sequence[ChatMessage], *, generation_prompt: bool, tools: Sequence[ToolSpec] = ()
     ) -> Rendered:
-        options = {"generation_prompt": generation_prompt, **with_tools(tools)}
+        options: dict[str, Any] = {"generation_prompt": generation_prompt}
+        if tools:
+            options["tools"] = tools
         rendered = await self._gate.call(self._tokenizer.render_chat, (messages,), options, model=self._model)
         return self._record(messages, rendered, tools)
 
@@ -647,7 +648,9 @@ class _GatedTokenizer(Tokenizer):
         train_on: str | None = None,
         tools: Sequence[ToolSpec] = (),
     ) -> Rendered:
-        options = {"train_on": train_on, **with_tools(tools)}
+        options: dict[str, Any] = {"train_on": train_on}
+        if tools:
+            options["tools"] = tools
         rendered = await self._gate.call(
             self._tokenizer.render_cookbook, (renderer, messages), options, model=self._model
         )

@@ -84,7 +84,8 @@ class Transcript:
         size = prompt_bytes(prompt)
         for answer in answers:
             size += text_bytes(answer.text)
-            size += reply_bytes(answer)
+            if answer.reasoning or answer.refusal or answer.tool_calls or answer.unparsed_tool_calls:
+                size += reply_bytes(answer)
         if not model and self._first_tokens is None:
             self._first_tokens = tokens
         if self.size + size > self._most:

@@ -285,7 +285,8 @@ def reply_to_record(result: SampleResult, turns: Sequence[Turn]) -> bytes | None
 
     Reasoning that can be read from a text is not stored again.
     """
-    if not (turns or _has_reply(result) or result.truncated):  # as a rule
+    further = result.reasoning or result.refusal or result.tool_calls or result.unparsed_tool_calls
+    if not (further or turns or result.truncated):  # as a rule
         return None
     own = _reply_to_value(result, result.output)
     if result.reasoning and not own[0]:
@@ -326,14 +327,9 @@ def with_reply(result: SampleResult, record: bytes | None) -> tuple[SampleResult
 
 def reply_bytes(extra: SampleResult | SampledSequence | Turn) -> int:
     """Approximate size of what an answer has besides its text."""
-    if not _has_reply(extra):  # as a rule
+    if not (extra.reasoning or extra.refusal or extra.tool_calls or extra.unparsed_tool_calls):  # as a rule
         return 0
     return text_bytes(extra.reasoning) + text_bytes(extra.refusal) + _calls_bytes(extra)
-
-
-def _has_reply(extra: SampleResult | SampledSequence | Turn) -> bool:
-    """Whether an answer has something besides its text."""
-    return bool(extra.reasoning or extra.refusal or extra.tool_calls or extra.unparsed_tool_calls)
 
 
 def _calls_bytes(extra: SampleResult | SampledSequence | Turn) -> int:
@@ -344,7 +340,7 @@ def _calls_bytes(extra: SampleResult | SampledSequence | Turn) -> int:
 
 def bounded_reply(result: SampleResult, most: int) -> SampleResult:
     """A result whose reasoning, refusal and calls of tools have at most `most` bytes, each after what is before it."""
-    if not _has_reply(result):  # as a rule
+    if not (result.reasoning or result.refusal or result.tool_calls or result.unparsed_tool_calls):  # as a rule
         return result
     left_out: list[TruncatedPart] = []
     texts: list[str] = []
@@ -409,7 +405,8 @@ def prompt_bytes(prompt: SamplePrompt | None) -> int:
         return text_bytes(prompt)
     count = 0
     if isinstance(prompt, Conversation):
-        count += tools_bytes(prompt.tools)
+        if prompt.tools:
+            count += tools_bytes(prompt.tools)
         for message in prompt.messages:
             count += text_bytes(message.role) + text_bytes(message.content)
             if not message.is_pair:

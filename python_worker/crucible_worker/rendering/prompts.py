@@ -368,7 +368,8 @@ async def render_question(tokenizer: Tokenizer | None, input: str | Conversation
         return await known.render_cookbook(renderer.removeprefix(COOKBOOK), messages, **with_tools(tools_of(input)))
     if (text := plain_of(known, input, renderer)) is not None:
         return Rendered(tokens=await encode_text(known, text, plain=True), stop=stops_of(input), text=text)
-    return await _rendered(known, messages_of(input), generation_prompt=True, tools=tools_of(input))
+    tools = input.tools if isinstance(input, Conversation) else ()
+    return await _rendered(known, messages_of(input), generation_prompt=True, tools=tools)
 
 
 def plain_of(tokenizer: Tokenizer, input: str | Conversation, renderer: str) -> str | None:
@@ -524,4 +525,6 @@ async def _rendered(
         )
     if not messages:
         raise InvalidField("input.messages", "is empty")
-    return await tokenizer.render_chat(messages, generation_prompt=generation_prompt, **with_tools(tools))
+    if tools:
+        return await tokenizer.render_chat(messages, generation_prompt=generation_prompt, tools=tools)
+    return await tokenizer.render_chat(messages, generation_prompt=generation_prompt)

@@ -140,8 +140,11 @@ class ScriptedModel(Model, Tokenizer):
         self, messages: Sequence[ChatMessage], *, generation_prompt: bool, tools: Sequence[ToolSpec] = ()
     ) -> Rendered:
         """The code points of the tools, each as JSON in a line, and of all contents."""
-        before = await self.encode("".join(f"{json.dumps(tool_to_json(tool))}\n" for tool in tools))
-        return Rendered(tokens=[*before, *await self.encode_chat(messages, generation_prompt=generation_prompt)])
+        tokens = await self.encode_chat(messages, generation_prompt=generation_prompt)
+        if not tools:
+            return Rendered(tokens=tokens)
+        listed = "".join(f"{json.dumps(tool_to_json(tool))}\n" for tool in tools)
+        return Rendered(tokens=[*await self.encode(listed), *tokens])
 
     async def sample(
         self, prompt: ModelInput, params: SamplingParams, num_samples: int = 1
