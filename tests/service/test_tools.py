@@ -127,6 +127,8 @@ def learned(tokenizer: Any, folder: Path) -> None:
     )
     model = AutoModelForCausalLM.from_config(config)
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # several would wait for each other on a machine that is busy
     for _ in range(400):
         loss = model(input_ids=tokens, labels=tokens).loss
         optimizer.zero_grad()
@@ -134,6 +136,7 @@ def learned(tokenizer: Any, folder: Path) -> None:
         optimizer.step()
         if loss.item() < 0.01:
             break
+    torch.set_num_threads(threads)
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
