@@ -349,7 +349,7 @@ class Reason(enum.StrEnum):
         Code.INVALID_ARGUMENT,
         False,
         _CALL,
-        "Rows have messages and tools for them, which are not rendered yet; the message names the column and the cure.",
+        "Rows have messages with documents, which are not rendered yet; the message names the column and the cure.",
     )
     MALFORMED_FILE = (
         "MALFORMED_FILE",

@@ -243,6 +243,8 @@ TYPES = (
     Type("ImageAssetChunk", needed="location format", home="data", raw=True, module="content"),
     Type("ModelInput", needed="chunks", home="data", raw=True, module="content"),
     Type("ToolCall", home="data", raw=True, module="content"),
+    Type("ToolSpec", needed="name", home="tools", checked=True, raw=True, module="content"),
+    Type("UnparsedToolCall", home="data", module="content"),
     Type("HubDataset", needed="repo_id split", home="hub", checked=True, raw=True, module="content"),
     *(
         Type(name, needed=needed, home="models", checked=True, raw=True)

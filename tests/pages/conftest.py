@@ -154,7 +154,7 @@ def report_files(results: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
     async def write() -> None:
         async with run_worker({}, state_dir=results) as worker:
-            for name in (RUN, HOSTILE, "rollouts", "tools"):
+            for name in (RUN, HOSTILE, "rollouts", "tools", "called"):
                 run_id, ids = (RUN, ()) if name == RUN else ("", (name,))
                 report = await worker.bridge.evaluation.generate_report(ids, ReportFormat.HTML, run_id=run_id)
                 (folder / f"{name}.html").write_text(report, "utf-8")

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from crucible_bridge.types import EvaluatorSpec, Sample, SamplingParams
+from crucible_bridge.types import ChatMessage, Conversation, EvaluatorSpec, Sample, SamplingParams, ToolSpec
 from crucible_worker.testing import ScriptedModel, run_worker
 from tests.pages.hostile import PAYLOADS
 
@@ -56,6 +56,11 @@ def models() -> dict[str, ScriptedModel]:
         "tools": ScriptedModel(
             answer=lambda prompt: '<tool_call>{"name": "add"}</tool_call></tool_call> The answer is 5.'
         ),
+        "called": ScriptedModel(
+            answer=lambda prompt: (
+                '<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call><tool_call>{</tool_call>'
+            )
+        ),
         "judge": ScriptedModel(answer=lambda prompt: f"A\n{PAYLOADS[0]}"),
     }
 
@@ -93,6 +98,14 @@ async def make_results(state_dir: Path, *, count: int = 120) -> None:
             evaluators=[EvaluatorSpec(kind="rl_test_set", options={"group_size": 2, "grader": "contains"})],
             dataset=questions(2),
             sampling=sampling,
+        )
+        add = ToolSpec(name="add", description="Adds <b>two</b>.", parameters='{"type": "object"}')
+        await evaluate(
+            evaluation_id="called",
+            model="embedded:called",
+            evaluators=[accuracy],
+            dataset=[Sample(id="sum", input=Conversation((ChatMessage("user", "1+1?"),), (add,)), targets=("2",))],
+            sampling=SamplingParams(max_tokens=200),
         )
         await evaluate(
             evaluation_id=HOSTILE,

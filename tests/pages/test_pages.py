@@ -169,6 +169,22 @@ def test_tool_calls_are_set_apart(at: Open):
     assert visit.page.locator(".bubble.assistant").first.inner_text().endswith("</tool_call> The answer is 5.")
 
 
+def test_parsed_calls_and_the_tools_of_a_sample_are_shown(at: Open):
+    """The tools before the question; each call by its name and arguments, and one that is none with its reason."""
+    visit = at("evaluation/called/sample/accuracy/sum/0", file="called")
+
+    asked = visit.page.locator(".bubble.other").first.inner_text()
+    assert '"name": "add"' in asked
+    assert "<b>two</b>" in asked
+    calls = visit.page.locator(".bubble.assistant .call").all_inner_texts()
+    assert calls[0].splitlines()[-1] == 'add {"a": 1}'
+    assert "cannot be parsed" in calls[1]
+    assert "is not JSON" in calls[1]
+    assert calls[1].splitlines()[-1] == "<tool_call>{</tool_call>"
+    assert len(calls) == 2
+    assert visit.page.locator(".bubble.assistant > pre").inner_text().endswith("<tool_call>{</tool_call>")
+
+
 def test_evaluations_are_compared(at: Open):
     """Differences with intervals, the samples that changed with both answers, and one sample over all of them."""
     visit = at("compare/lab-100,lab-300,lab-500")

@@ -31,6 +31,7 @@ from crucible_bridge.types import (
     SampleResult,
     TrajectoryBatch,
     Verdict,
+    tools_from_json,
 )
 from crucible_bridge.v1 import metrics_pb2
 from crucible_bridge.v1.evaluation_pb2 import EvaluateRequest
@@ -59,6 +60,7 @@ from crucible_worker.grading.registry import create
 from crucible_worker.metrics.trajectory import trajectory_metrics
 from crucible_worker.planning.follow.contents import JsonReader
 from crucible_worker.rendering.answers import Stops, parse_text
+from crucible_worker.rendering.tool_calls import parse_calls
 from crucible_worker.util.reasoning import part_thinking
 from tests.robustness.linear_time import MAX_RATIO, Row, ratios
 
@@ -474,6 +476,14 @@ def _parsed(text: str) -> object:
     return parse_text(RawResponse(text=text), text, Stops(texts=("<|im_end|>",)), "chat_template")
 
 
+def _called(form: str) -> Callable[[str], object]:
+    return lambda text: parse_calls(text, form)
+
+
+def _tools(text: str) -> object:
+    return tools_from_json(text, "tools")
+
+
 def _passed_over(text: str) -> object:
     reader = JsonReader(text)
     for _ in reader.members():
@@ -531,6 +541,25 @@ ROWS |= {
     ),
     "response: calls of tools that do not end": Row(make=lambda n: "<tool_call>" * n, run=_parsed, size=5_000),
     "response: empty calls of tools": Row(make=lambda n: "<tool_call></tool_call>" * n, run=_parsed, size=2_000),
+    "response: calls in XML that do not end": Row(
+        make=lambda n: f"<tool_call><function=f>{'</parameter>' * n}{'<parameter=a>' * n}</tool_call>",
+        run=_called("tagged"),
+        size=2_000,
+    ),
+    "response: calls in XML without a name": Row(
+        make=lambda n: f"<tool_call><function=f>{'<parameter=' * n}</tool_call>", run=_called("tagged"), size=5_000
+    ),
+    "response: one call of Mistral's": Row(
+        make=lambda n: f'[TOOL_CALLS]f[ARGS]{{"a":[{"1," * n}1]}}', run=_called("mistral"), size=10_000
+    ),
+    "response: many objects of Llama's calls": Row(
+        make=lambda n: '{"name":"f"};' * n, run=_called("llama"), size=5_000
+    ),
+    "response: calls in Python within calls": Row(
+        make=lambda n: f"[f(a={'[' * n}", run=_called("pythonic"), size=15_000
+    ),
+    "response: marks of Kimi's calls": Row(make=lambda n: "<|tool_call_begin|>" * n, run=_called("kimi"), size=10_000),
+    "tools: brackets": Row(make=lambda n: '["\\"[",' * n, run=lambda text: refused(_tools, text), size=5_000),
     "response: stop sequences": Row(make=lambda n: "<|im_end|>" * n, run=_parsed, size=20_000),
     # The smallest one is longer than what is read at once.
     "checkpoint: a long list of objects": Row(

@@ -14,7 +14,7 @@ from crucible_bridge.client.calls import Calls
 from crucible_bridge.client.given import ModelLike, as_model
 from crucible_bridge.client.plain_calls import PlainRenderingCalls
 from crucible_bridge.codec import generated as codec
-from crucible_bridge.errors import InvalidField
+from crucible_bridge.errors import InvalidField, clipped
 from crucible_bridge.types import (
     BuildGenerationPromptRequest,
     BuildGenerationPromptResponse,
@@ -36,6 +36,7 @@ from crucible_bridge.types import (
     TokenSequence,
     message_from_json,
 )
+from crucible_bridge.types.tools import tools_from_json
 from crucible_bridge.v1 import rendering_pb2_grpc
 
 __all__ = ["ConversationLike", "RenderingClient", "ResponseLike", "TokenIds"]
@@ -44,8 +45,9 @@ T = TypeVar("T")
 
 TokenIds: TypeAlias = ModelInput | Sequence[int] | np.ndarray
 """Token ids."""
-ConversationLike: TypeAlias = Conversation | str | Iterable[ChatMessage | Mapping[str, Any]]
-"""A conversation: messages, also as mappings with `role` and `content`; text is one message of the user."""
+ConversationLike: TypeAlias = Conversation | str | Mapping[str, Any] | Iterable[ChatMessage | Mapping[str, Any]]
+"""A conversation: messages, also as mappings with `role` and `content`; text is one message of the user; a mapping has
+`messages`, and `tools` in the form of OpenAI."""
 ResponseLike: TypeAlias = str | RawResponse | SampledSequence | TokenIds
 """What a model generated: text, token ids, or a SampledSequence, whose `stop_reason` is sent as well."""
 
@@ -247,6 +249,11 @@ def _conversation(given: Any, field: str) -> Conversation:
         return given
     if isinstance(given, str):
         return Conversation((ChatMessage("user", given),))
+    if isinstance(given, Mapping) and "messages" in given:
+        if unknown := sorted(set(map(str, given)) - {"messages", "tools"}):
+            raise InvalidField(field, f"has the key {clipped(unknown[0])}; known are messages, tools")
+        made = _conversation(given["messages"], f"{field}.messages")
+        return Conversation(made.messages, tools_from_json(given.get("tools"), f"{field}.tools"))
     if not isinstance(given, Iterable):
         raise InvalidField(field, "is no Conversation, text, or list of messages with role and content")
     return Conversation(tuple(_message(one, f"{field}[{index}]") for index, one in enumerate(given)))

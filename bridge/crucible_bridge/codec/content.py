@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from crucible_bridge.codec.fields import child, each_decoded, one_of
+from crucible_bridge.codec.fields import child, each_decoded, one_of, unicode_text
 from crucible_bridge.codec.tensors import array_to_v1, token_ids_from_v1
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import (
@@ -15,6 +15,8 @@ from crucible_bridge.types import (
     ReasoningPart,
     TokensChunk,
     ToolCall,
+    ToolSpec,
+    UnparsedToolCall,
     bounds,
 )
 from crucible_bridge.v1 import evaluation_pb2, types_pb2
@@ -34,6 +36,10 @@ __all__ = [
     "model_input_to_v1",
     "tool_call_from_v1",
     "tool_call_to_v1",
+    "tool_spec_from_v1",
+    "tool_spec_to_v1",
+    "unparsed_tool_call_from_v1",
+    "unparsed_tool_call_to_v1",
 ]
 
 
@@ -116,6 +122,48 @@ def tool_call_from_v1(message: types_pb2.ToolCall, field: str = "") -> ToolCall:
         name=message.name,
         arguments=message.arguments,
         id=message.id,
+    )
+
+
+def tool_spec_to_v1(value: ToolSpec) -> types_pb2.ToolSpec:
+    """Encode: A tool that a model may call."""
+    return types_pb2.ToolSpec(
+        name=value.name,
+        description=value.description,
+        parameters=value.parameters,
+        strict=value.strict,
+        returns=value.returns,
+    )
+
+
+def tool_spec_from_v1(message: types_pb2.ToolSpec, field: str = "") -> ToolSpec:
+    """Decode: A tool that a model may call.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    return ToolSpec(
+        name=message.name,
+        description=message.description,
+        parameters=message.parameters,
+        strict=message.strict if message.HasField("strict") else None,
+        returns=message.returns,
+    ).checked(field)
+
+
+def unparsed_tool_call_to_v1(value: UnparsedToolCall) -> types_pb2.UnparsedToolCall:
+    """Encode: A call of a tool that cannot be parsed."""
+    return types_pb2.UnparsedToolCall(
+        text=unicode_text(value.text),
+        error=unicode_text(value.error),
+    )
+
+
+def unparsed_tool_call_from_v1(message: types_pb2.UnparsedToolCall, field: str = "") -> UnparsedToolCall:
+    """Decode: A call of a tool that cannot be parsed."""
+    return UnparsedToolCall(
+        text=message.text,
+        error=message.error,
     )
 
 

@@ -11,6 +11,8 @@ from crucible_bridge.codec.content import (
     model_input_to_v1,
     tool_call_from_v1,
     tool_call_to_v1,
+    tool_spec_from_v1,
+    tool_spec_to_v1,
 )
 from crucible_bridge.codec.fields import (
     at_most_bytes,
@@ -29,6 +31,7 @@ from crucible_bridge.types import (
     Sample,
     bounds,
 )
+from crucible_bridge.types.tools import MAX_TOOLS, MAX_TOOLS_BYTES, check_tools
 from crucible_bridge.v1 import evaluation_pb2, types_pb2
 
 __all__ = [
@@ -71,15 +74,28 @@ def datum_from_v1(message: types_pb2.Datum, field: str) -> Datum:
 
 def conversation_to_v1(conversation: Conversation) -> types_pb2.Conversation:
     """Encode a conversation."""
-    return types_pb2.Conversation(messages=[_message_to_v1(message) for message in conversation.messages])
+    return types_pb2.Conversation(
+        messages=[_message_to_v1(message) for message in conversation.messages],
+        tools=[tool_spec_to_v1(tool) for tool in conversation.tools],
+    )
 
 
 def conversation_from_v1(message: types_pb2.Conversation, field: str) -> Conversation:
-    """Decode a conversation: at least one message, each with a role."""
+    """Decode a conversation: at least one message, each with a role; tools as `check_tools` accepts them."""
     if not message.messages:
         raise InvalidField(child(field, "messages"), "is empty")
     said = enumerate(message.messages)
-    return Conversation(tuple(_message_from_v1(one, f"{field}.messages[{index}]") for index, one in said))
+    messages = tuple(_message_from_v1(one, f"{field}.messages[{index}]") for index, one in said)
+    if not message.tools:
+        return Conversation(messages)
+    place = child(field, "tools")
+    if (count := len(message.tools)) > MAX_TOOLS:
+        raise InvalidField(place, f"has {count:,} tools, at most {MAX_TOOLS} are accepted")
+    if (size := sum(tool.ByteSize() for tool in message.tools)) > 2 * MAX_TOOLS_BYTES:
+        raise InvalidField(place, f"has {size:,} bytes of tools, at most {MAX_TOOLS_BYTES:,} are accepted")
+    tools = tuple(tool_spec_from_v1(tool, f"{place}[{index}]") for index, tool in enumerate(message.tools))
+    check_tools(tools, place)
+    return Conversation(messages, tools)
 
 
 def _message_to_v1(message: ChatMessage) -> types_pb2.ChatMessage:

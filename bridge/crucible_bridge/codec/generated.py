@@ -14,7 +14,14 @@ from crucible_bridge.codec.caller_questions import (
     measurements_from_v1,
     share_from_v1,
 )
-from crucible_bridge.codec.content import model_input_from_v1, model_input_to_v1, tool_call_from_v1, tool_call_to_v1
+from crucible_bridge.codec.content import (
+    model_input_from_v1,
+    model_input_to_v1,
+    tool_call_from_v1,
+    tool_call_to_v1,
+    unparsed_tool_call_from_v1,
+    unparsed_tool_call_to_v1,
+)
 from crucible_bridge.codec.data import (
     conversation_from_v1,
     conversation_to_v1,
@@ -245,7 +252,6 @@ from crucible_bridge.types import (
     Turn,
     UnfollowRunRequest,
     UnfollowRunResponse,
-    UnparsedToolCall,
     Usage,
     WorkerInfo,
     bounds,
@@ -565,8 +571,6 @@ __all__ = [
     "unfollow_run_request_to_v1",
     "unfollow_run_response_from_v1",
     "unfollow_run_response_to_v1",
-    "unparsed_tool_call_from_v1",
-    "unparsed_tool_call_to_v1",
     "usage_from_v1",
     "usage_to_v1",
     "worker_info_from_v1",
@@ -860,6 +864,7 @@ def sample_item_to_v1(value: SampleItem, field: str = "") -> models_pb2.SampleIt
     message = models_pb2.SampleItem(
         num_samples=value.num_samples,
         seed=value.seed,
+        tool_choice=value.tool_choice,
     )
     set_prompt(message, value.prompt, child(field, "prompt"))
     return message
@@ -872,12 +877,14 @@ def sample_item_from_v1(message: models_pb2.SampleItem, field: str = "") -> Samp
         InvalidField: a value is out of bounds, or missing.
     """
     prompt = get_prompt(message, field)
+    at_most_bytes(message.tool_choice, bounds.SAMPLE_ITEM_TOOL_CHOICE_MAX_BYTES, child(field, "tool_choice"))
     num_samples = message.num_samples if message.HasField("num_samples") else 1
     at_least(num_samples, bounds.SAMPLE_ITEM_NUM_SAMPLES_LEAST, child(field, "num_samples"))
     return SampleItem(
         prompt=prompt,
         num_samples=num_samples,
         seed=message.seed if message.HasField("seed") else None,
+        tool_choice=message.tool_choice,
     )
 
 
@@ -924,6 +931,7 @@ def turn_to_v1(value: Turn) -> evaluation_pb2.Turn:
         reasoning=unicode_text(value.reasoning),
         refusal=unicode_text(value.refusal),
         tool_calls=sendable_calls(value.tool_calls),
+        unparsed_tool_calls=[unparsed_tool_call_to_v1(item) for item in value.unparsed_tool_calls],
     )
 
 
@@ -956,6 +964,9 @@ def turn_from_v1(message: evaluation_pb2.Turn, field: str = "") -> Turn:
         reasoning=message.reasoning,
         refusal=message.refusal,
         tool_calls=each_decoded(tool_call_from_v1, message.tool_calls, child(field, "tool_calls")),
+        unparsed_tool_calls=each_decoded(
+            unparsed_tool_call_from_v1, message.unparsed_tool_calls, child(field, "unparsed_tool_calls")
+        ),
     )
 
 
@@ -1320,6 +1331,7 @@ def sample_result_to_v1(value: SampleResult) -> evaluation_pb2.SampleResult:
         reasoning=unicode_text(value.reasoning),
         refusal=unicode_text(value.refusal),
         tool_calls=[tool_call_to_v1(item) for item in value.tool_calls],
+        unparsed_tool_calls=[unparsed_tool_call_to_v1(item) for item in value.unparsed_tool_calls],
     )
 
 
@@ -1356,6 +1368,9 @@ def sample_result_from_v1(message: evaluation_pb2.SampleResult, field: str = "")
         reasoning=message.reasoning,
         refusal=message.refusal,
         tool_calls=each_decoded(tool_call_from_v1, message.tool_calls, child(field, "tool_calls")),
+        unparsed_tool_calls=each_decoded(
+            unparsed_tool_call_from_v1, message.unparsed_tool_calls, child(field, "unparsed_tool_calls")
+        ),
     )
 
 
@@ -4876,22 +4891,6 @@ def parse_response_request_from_v1(
         model=model_ref_from_v1(message.model, child(field, "model")) if message.HasField("model") else None,
         responses=each_decoded(raw_response_from_v1, message.responses, child(field, "responses")),
         renderer=message.renderer,
-    )
-
-
-def unparsed_tool_call_to_v1(value: UnparsedToolCall) -> rendering_pb2.UnparsedToolCall:
-    """Encode: Text with the marks of a call of a tool that cannot be parsed."""
-    return rendering_pb2.UnparsedToolCall(
-        text=unicode_text(value.text),
-        error=unicode_text(value.error),
-    )
-
-
-def unparsed_tool_call_from_v1(message: rendering_pb2.UnparsedToolCall, field: str = "") -> UnparsedToolCall:
-    """Decode: Text with the marks of a call of a tool that cannot be parsed."""
-    return UnparsedToolCall(
-        text=message.text,
-        error=message.error,
     )
 
 

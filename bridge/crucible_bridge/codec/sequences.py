@@ -6,7 +6,7 @@ import numpy as np
 
 from crucible_bridge.arrays import floats
 from crucible_bridge.codec.bulk import vector_from_v1
-from crucible_bridge.codec.content import tool_call_from_v1
+from crucible_bridge.codec.content import tool_call_from_v1, unparsed_tool_call_from_v1, unparsed_tool_call_to_v1
 from crucible_bridge.codec.fields import child, unicode_text
 from crucible_bridge.codec.tensors import array_from_v1, array_to_v1
 from crucible_bridge.codec.transcripts import sendable_calls
@@ -85,6 +85,7 @@ def sampled_sequence_to_v1(sequence: SampledSequence) -> pb.SampledSequence:
         reasoning=unicode_text(sequence.reasoning),
         refusal=unicode_text(sequence.refusal),
         tool_calls=sendable_calls(sequence.tool_calls),
+        unparsed_tool_calls=[unparsed_tool_call_to_v1(call) for call in sequence.unparsed_tool_calls],
     )
 
 
@@ -117,4 +118,5 @@ def sampled_sequence_from_v1(message: pb.SampledSequence, field: str) -> Sampled
         reasoning=message.reasoning,
         refusal=message.refusal,
         tool_calls=tuple(tool_call_from_v1(call, field) for call in message.tool_calls),
+        unparsed_tool_calls=tuple(unparsed_tool_call_from_v1(call, field) for call in message.unparsed_tool_calls),
     )

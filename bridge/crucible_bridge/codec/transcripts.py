@@ -15,6 +15,7 @@ from crucible_bridge.types import (
     ReasoningPart,
     Sample,
     ToolCall,
+    ToolSpec,
 )
 from crucible_bridge.v1 import evaluation_pb2, types_pb2
 
@@ -70,13 +71,25 @@ def sendable_to_v1(conversation: Conversation) -> types_pb2.Conversation:
 
 
 def _sendable(conversation: Conversation) -> Conversation:
-    return Conversation(tuple(map(_sendable_message, conversation.messages)))
+    return Conversation(
+        tuple(map(_sendable_message, conversation.messages)), tuple(map(_sendable_tool, conversation.tools))
+    )
 
 
 def _unicode_calls(calls: Iterable[ToolCall]) -> tuple[ToolCall, ...]:
     return tuple(
         ToolCall(name=unicode_text(call.name), arguments=unicode_text(call.arguments), id=unicode_text(call.id))
         for call in calls
+    )
+
+
+def _sendable_tool(tool: ToolSpec) -> ToolSpec:
+    return dataclasses.replace(
+        tool,
+        name=unicode_text(tool.name),
+        description=unicode_text(tool.description),
+        parameters=unicode_text(tool.parameters),
+        returns=unicode_text(tool.returns),
     )
 
 

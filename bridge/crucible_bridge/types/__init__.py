@@ -25,6 +25,7 @@ from crucible_bridge.types import (
     rows,
     rubric,
     tensors,
+    tools,
     trajectories,
     transcripts,
     worker,
@@ -54,6 +55,7 @@ from crucible_bridge.types.rollouts import *
 from crucible_bridge.types.rows import *
 from crucible_bridge.types.rubric import *
 from crucible_bridge.types.tensors import *
+from crucible_bridge.types.tools import *
 from crucible_bridge.types.trajectories import *
 from crucible_bridge.types.transcripts import *
 from crucible_bridge.types.worker import *
@@ -81,6 +83,7 @@ __all__ += rollouts.__all__
 __all__ += rows.__all__
 __all__ += rubric.__all__
 __all__ += tensors.__all__
+__all__ += tools.__all__
 __all__ += trajectories.__all__
 __all__ += transcripts.__all__
 __all__ += worker.__all__

@@ -198,6 +198,7 @@ __all__ = [
     "RUBRIC_CRITERION_WEIGHT_ABOVE",
     "SAMPLE_ID_MAX_BYTES",
     "SAMPLE_ITEM_NUM_SAMPLES_LEAST",
+    "SAMPLE_ITEM_TOOL_CHOICE_MAX_BYTES",
     "SAMPLE_QUESTION_NUM_SAMPLES_LEAST",
     "SAMPLE_REQUEST_TOP_LOGPROBS_LEAST",
     "SAMPLING_PARAMS_MAX_TOKENS_LEAST",
@@ -213,6 +214,7 @@ __all__ = [
     "SYNC_REQUEST_TIMEOUT_MS_DEFAULT",
     "SYNC_REQUEST_TIMEOUT_MS_LEAST",
     "SYNC_REQUEST_TIMEOUT_MS_MOST",
+    "TOOL_SPEC_NAME_MAX_BYTES",
     "TRANSITION_ACTION_TOKENS_LEAST",
     "TRANSITION_CACHED_OBSERVATION_TOKENS_LEAST",
     "TRANSITION_OBSERVATION_TOKENS_LEAST",
@@ -563,6 +565,8 @@ BATCH_LIMITS_ITEM_TIMEOUT_MS_LEAST = 1
 """Smallest value of `BatchLimits.item_timeout_ms`."""
 SAMPLE_ITEM_NUM_SAMPLES_LEAST = 1
 """Smallest value of `SampleItem.num_samples`."""
+SAMPLE_ITEM_TOOL_CHOICE_MAX_BYTES = 512
+"""Most bytes of UTF-8 of `SampleItem.tool_choice`."""
 SAMPLE_REQUEST_TOP_LOGPROBS_LEAST = 1
 """Smallest value of `SampleRequest.top_logprobs`."""
 LOGPROBS_ITEM_LAST_N_LEAST = 1
@@ -655,6 +659,8 @@ IMAGE_CHUNK_FORMAT_ONE_OF = ("png", "jpeg")
 """Values of `ImageChunk.format`."""
 IMAGE_ASSET_CHUNK_FORMAT_ONE_OF = ("png", "jpeg")
 """Values of `ImageAssetChunk.format`."""
+TOOL_SPEC_NAME_MAX_BYTES = 128
+"""Most bytes of UTF-8 of `ToolSpec.name`."""
 CHAT_MESSAGE_WEIGHT_LEAST = 0.0
 """Smallest value of `ChatMessage.weight`."""
 LOCAL_MODEL_DTYPE_ONE_OF = ("float32", "bfloat16", "float16")

@@ -11,7 +11,7 @@ __all__ = ["METADATA", "check_columns"]
 METADATA = "metadata."
 """The prefix of keys for metadata: "metadata.level"."""
 
-_KEYS = ("input", "target", "targets", "index", "choices", "labels", "id")
+_KEYS = ("input", "target", "targets", "index", "choices", "labels", "id", "tools")
 _ANSWERS = ("target", "targets", "index")
 
 

@@ -12,6 +12,7 @@ import numpy as np
 from crucible_bridge.errors import InvalidField, clipped
 from crucible_bridge.types.arrays import as_array
 from crucible_bridge.types.tensors import Array
+from crucible_bridge.types.tools import ToolSpec
 
 __all__ = [
     "ChatMessage",
@@ -26,6 +27,7 @@ __all__ = [
     "Sample",
     "TokensChunk",
     "ToolCall",
+    "UnparsedToolCall",
 ]
 
 
@@ -144,6 +146,16 @@ class ToolCall:
     """The model's id of the call; empty if the format has none."""
 
 
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class UnparsedToolCall:
+    """A call of a tool that cannot be parsed."""
+
+    text: str = ""
+    """Its text."""
+    error: str = ""
+    """Why it cannot be parsed."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class ChatMessage:
     """A message of a conversation."""
@@ -222,6 +234,8 @@ class Conversation:
 
     messages: tuple[ChatMessage, ...]
     """The messages."""
+    tools: tuple[ToolSpec, ...] = ()
+    """The tools that the model may call, each name once. A renderer without a form for them refuses them."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

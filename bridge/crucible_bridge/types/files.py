@@ -48,8 +48,8 @@ class FileDataset:
     format: FileFormat = dataclasses.field(kw_only=True)
     """Its format: one object per line, comma-separated values with a header, or Apache Parquet."""
     columns: Mapping[str, str] = dataclasses.field(default_factory=dict, kw_only=True)
-    """Which column is what: keys are "input", "target" or "targets" or "index", "choices", "labels", "id" and
-    "metadata.NAME"; values are columns, a field of one after a dot ("choices.text"). If empty, the rows have one of
+    """Which column is what: keys are "input", "target" or "targets" or "index", "choices", "labels", "id", "tools"
+    and "metadata.NAME"; values are columns, a field of one after a dot ("choices.text"). If empty, the rows have one of
     the shapes that `crucible_bridge.types.rows` knows. Every other column becomes metadata."""
 
     def checked(self, field: str) -> FileDataset | JsonlDataset:

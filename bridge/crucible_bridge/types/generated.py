@@ -13,7 +13,7 @@ from crucible_bridge.types.results import Metrics
 if TYPE_CHECKING:
     import numpy as np
 
-    from crucible_bridge.types.data import Conversation, Datum, ModelInput, Sample, ToolCall
+    from crucible_bridge.types.data import Conversation, Datum, ModelInput, Sample, ToolCall, UnparsedToolCall
     from crucible_bridge.types.datasets import Dataset
     from crucible_bridge.types.grade_items import GradeItem, RubricItem
     from crucible_bridge.types.models import ModelRef, SampledSequence
@@ -160,7 +160,6 @@ __all__ = [
     "TruncatedPart",
     "UnfollowRunRequest",
     "UnfollowRunResponse",
-    "UnparsedToolCall",
     "Usage",
     "WorkerInfo",
 ]
@@ -466,7 +465,11 @@ class SampleResult:
     refusal: str = ""
     """The refusal that the server returned in place of an answer; empty if there is none."""
     tool_calls: tuple[ToolCall, ...] = ()
-    """Calls of tools that the server returned. One that cannot be parsed has no name, and its text as its arguments."""
+    """Calls of tools: those that the server returned; of a model whose prompt the worker makes, those in the text of
+    an answer to a conversation with tools.
+    """
+    unparsed_tool_calls: tuple[UnparsedToolCall, ...] = ()
+    """Those that cannot be parsed."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -2264,16 +2267,6 @@ class ParseResponseRequest:
     """At least one, at most max_model_items."""
     renderer: str = ""
     """The renderer of the prompt; "auto" if empty."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class UnparsedToolCall:
-    """Text with the marks of a call of a tool that cannot be parsed."""
-
-    text: str = ""
-    """The text."""
-    error: str = ""
-    """Why it cannot be parsed."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -36,8 +36,8 @@ class HubDataset:
     revision: str | None = dataclasses.field(default=None, kw_only=True)
     """Commit of the repository, 40 hexadecimal digits; if None, the latest: of the hub, or of the worker's cache."""
     columns: Mapping[str, str] = dataclasses.field(default_factory=dict, kw_only=True)
-    """Which column is what: keys are "input", "target" or "targets" or "index", "choices", "labels", "id", and
-    "metadata.NAME" for what an evaluator's options name; values are columns, a field of one after a dot
+    """Which column is what: keys are "input", "target" or "targets" or "index", "choices", "labels", "id", "tools"
+    and "metadata.NAME" for what an evaluator's options name; values are columns, a field of one after a dot
     ("choices.text"). If empty, the columns called "input", "target", "targets", "choices" and "id", as far as they
     exist."""
 

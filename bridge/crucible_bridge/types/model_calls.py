@@ -24,6 +24,9 @@ class SampleItem:
     """How many continuations, at least 1."""
     seed: int | None = None
     """Its own seed; if None, made from `SamplingParams.seed` and its index, or random without that seed."""
+    tool_choice: str = ""
+    """How a model is to use the tools of the conversation: "auto", also if empty, "none", "required", or the name of
+    one that it must call. Anything but "auto" is for models of OpenAI-compatible servers."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ import numpy as np
 
 from crucible_bridge.errors import InvalidField, clipped
 from crucible_bridge.types import bounds
-from crucible_bridge.types.data import ToolCall
+from crucible_bridge.types.data import ToolCall, UnparsedToolCall
 from crucible_bridge.types.hub import REPO_ID
 from crucible_bridge.types.spelling import read_spelling, write_spelling
 
@@ -391,7 +391,10 @@ class SampledSequence:
     refusal: str = ""
     """The refusal that the server returned in place of an answer; empty if there is none."""
     tool_calls: tuple[ToolCall, ...] = ()
-    """Calls of tools that the server returned; one that cannot be parsed has no name, and its text as its arguments."""
+    """Calls of tools: those that the server returned; of a model whose prompt the worker makes, those in the text of an
+    answer to a conversation with tools."""
+    unparsed_tool_calls: tuple[UnparsedToolCall, ...] = ()
+    """Those that cannot be parsed."""
 
     @property
     def output_tokens(self) -> int | None:

@@ -7,8 +7,9 @@ r"""Rows of data sets in their usual shapes, and the samples made from them.
 
 A mapping says which column is what; without one, the row must have one of `SHAPES`. Every other column becomes
 metadata, as text: numbers, lists and objects as JSON. A null counts as no value. As a target it is an error, because a
-sample without a target would be measured in another way. Of a conversation, columns that trainers render with the
-messages (`TEMPLATE_COLUMNS`) are refused: without them the prompt would be another.
+sample without a target would be measured in another way. Beside a conversation, `tools`, or `functions` in their
+place, are the tools that the model may call, see `tools.py`. Other columns that trainers render with the messages
+(`TEMPLATE_COLUMNS`) are refused: without them the prompt would be another.
 """
 
 from __future__ import annotations
@@ -33,12 +34,14 @@ from crucible_bridge.types.row_datums import (
     datum_columns,
     datum_of,
 )
+from crucible_bridge.types.tools import tools_from_json
 
 __all__ = [
     "LATER_SHAPES",
     "MAX_MAP_ENTRIES",
     "SHAPES",
     "TEMPLATE_COLUMNS",
+    "TOOL_COLUMNS",
     "MalformedRow",
     "RowReader",
     "Shape",
@@ -49,8 +52,8 @@ __all__ = [
 
 MAX_MAP_ENTRIES = 10_000
 """Limit for one map: metadata of a sample, from a row or a request, labels, metrics of trajectories."""
-_SHOWN_NAMES, _SHOWN_CHARS = 10, 40
-"""The number of columns that an error names, and of characters of each."""
+_SHOWN_NAMES, _SHOWN_CHARS, _SHOWN_PATH = 10, 40, 80
+"""The number of columns that an error names, and of characters of each; characters of a path within a column."""
 _NEEDED = ("input", "target", "targets", "index", "labels")
 """The keys of a mapping whose columns every row must have."""
 _OPTIONAL = frozenset({"input", "id", "choices", "metadata"})
@@ -95,8 +98,10 @@ LATER_SHAPES = (
     Shape(input="chosen", needs="rejected"),
 )
 """Used only if none of `SHAPES` fits: the first that does. Of a preference pair, what is no input becomes metadata."""
-TEMPLATE_COLUMNS = ("tools", "functions", "documents", "chat_template_kwargs")
-"""Columns that trainers give to the chat template together with the messages."""
+TOOL_COLUMNS = ("tools", "functions")
+"""Columns of the tools of a conversation; a row has something in one of them."""
+TEMPLATE_COLUMNS = ("documents", "chat_template_kwargs")
+"""Further columns that trainers give to the chat template together with the messages."""
 _EMPTY_TEXTS = ("", "null", "[]", "{}")
 """Texts of such a column that hold nothing: some files have its JSON as text."""
 _ANSWER = "answer"
@@ -134,8 +139,8 @@ class RowReader:
 
         Raises:
             MalformedRow: it is not a sample.
-            InvalidField: its columns fit two shapes (AMBIGUOUS_COLUMNS), or it has messages and tools for them
-                (TOOLS_UNSUPPORTED): the whole data set is refused.
+            InvalidField: its columns fit two shapes (AMBIGUOUS_COLUMNS), or it has messages and a column
+                of `TEMPLATE_COLUMNS` (TOOLS_UNSUPPORTED): the whole data set is refused.
         """
         if self._columns:
             return self._mapped(row, write)
@@ -150,9 +155,11 @@ class RowReader:
         if not isinstance(row.get("metadata"), Mapping | None):
             raise MalformedRow(f'has "metadata" that is {kind_of(row["metadata"])}, not an object')
         arrays = datum_columns(row) if shape.input in (MODEL_INPUT, TOKENS) else ()
-        metadata = _others(row, (shape.input, *shape.targets, *arrays, "choices", "id"), write)
         asked = datum_of(row, arrays) if arrays else _asked(row[shape.input], shape.input)
+        with_tools = _tool_columns(row) if isinstance(asked, Conversation) else ()
+        metadata = _others(row, (shape.input, *shape.targets, *arrays, *with_tools, "choices", "id"), write)
         self._refuse_template_columns(row, asked)
+        asked = _with_tools(asked, row)
         targets, labels = (), choices.labels
         if given:
             answer = row[given[0]]
@@ -226,14 +233,23 @@ class RowReader:
                 column = self._columns[key][:_SHOWN_CHARS]
                 raise MalformedRow(f'has no column "{column}" for the {key}', f"found: {_named(row)}")
         used = {column if column in row else column.partition(".")[0] for column in self._columns.values()}
-        metadata = _others(row, used, write)
+        asked = _asked(values["input"], self._columns["input"])
+        rest = {key: row[key] for key in row.keys() - used}
+        unmapped = isinstance(asked, Conversation) and "tools" not in values
+        metadata = _others(row, (*used, *(_tool_columns(rest) if unmapped else ())), write)
         for key, value in values.items():
             if key.startswith(METADATA) and value is not None:
                 metadata[key.removeprefix(METADATA)] = value if isinstance(value, str) else write(value)
         choices = self._labelled(row, values)
-        asked = _asked(values["input"], self._columns["input"])
-        self._refuse_template_columns({key: row[key] for key in row.keys() - used}, asked)
+        self._refuse_template_columns(rest, asked)
         self._refuse_template_columns(self._next_to_input(row), asked)
+        if "tools" not in values:
+            asked = _with_tools(asked, {**self._next_to_input(row), **rest})
+        elif isinstance(asked, Conversation):
+            asked = _with_tools(asked, {self._columns["tools"]: values["tools"]}, (self._columns["tools"],))
+        elif values["tools"]:
+            column = self._columns["tools"][:_SHOWN_CHARS]
+            raise MalformedRow(f'has tools in "{column}", and an input that is no list of messages')
         of_targets = next((key for key in ("index", "targets") if key in values), "target")
         targets, labels = (), choices.labels
         if of_targets in values:
@@ -284,9 +300,17 @@ class RowReader:
 
 def template_column(row: Mapping[str, Any]) -> str | None:
     """The first of `TEMPLATE_COLUMNS` in which a row has something; None without one. `[]` is nothing, also as text."""
-    values = ((name, row.get(name)) for name in TEMPLATE_COLUMNS)
-    held = (name for name, value in values if value and not (isinstance(value, str) and value.strip() in _EMPTY_TEXTS))
-    return next(held, None)
+    return next((name for name in TEMPLATE_COLUMNS if _holds(row.get(name))), None)
+
+
+def _tool_columns(row: Mapping[str, Any], names: Sequence[str] = TOOL_COLUMNS) -> list[str]:
+    """The columns of tools in which a row has something."""
+    return [name for name in names if _holds(row.get(name))]
+
+
+def _holds(value: Any) -> bool:
+    """Whether a column of a chat template has something."""
+    return bool(value) and not (isinstance(value, str) and value.strip() in _EMPTY_TEXTS)
 
 
 def last_line_answer(text: str) -> str | None:
@@ -360,6 +384,24 @@ def _asked(value: Any, key: str) -> str | Conversation:
     return Conversation(tuple(messages))
 
 
+def _with_tools(
+    asked: str | Conversation | Datum, row: Mapping[str, Any], names: Sequence[str] = TOOL_COLUMNS
+) -> str | Conversation | Datum:
+    """A conversation with the tools of its row; another input as it is."""
+    if not isinstance(asked, Conversation):
+        return asked
+    given = _tool_columns(row, names)
+    if len(given) > 1:
+        raise MalformedRow(f'has both "{given[0]}" and "{given[1]}"')
+    if not given:
+        return asked
+    try:
+        tools = tools_from_json(row[given[0]], given[0])
+    except InvalidField as error:
+        raise MalformedRow(f'has tools of which "{error.field[:_SHOWN_PATH]}" {error.message}') from error
+    return dataclasses.replace(asked, tools=tools)
+
+
 def _with_answer(
     asked: str | Conversation | Datum, value: Any, key: str, choices: RowChoices
 ) -> tuple[str | Conversation | Datum, tuple[str, ...], tuple[str, ...]]:
@@ -378,7 +420,7 @@ def _with_answer(
         raise MalformedRow(f'has "{key}" that ends with a message of another role than "assistant"')
     if not isinstance(asked, Conversation):
         raise MalformedRow(f'has "{key}" of several messages, and an input that is text: the input must be messages')
-    return Conversation((*asked.messages, *answer.messages)), (), choices.labels
+    return dataclasses.replace(asked, messages=(*asked.messages, *answer.messages)), (), choices.labels
 
 
 def _targets(value: Any, key: str, choices: RowChoices) -> tuple[tuple[str, ...], tuple[str, ...]]:

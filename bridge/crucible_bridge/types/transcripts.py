@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from crucible_bridge.types.data import Conversation, ToolCall
+from crucible_bridge.types.data import Conversation, ToolCall, UnparsedToolCall
 
 __all__ = ["SamplePrompt", "TokenPrompt", "Turn"]
 
@@ -49,4 +49,7 @@ class Turn:
     refusal: str = ""
     """The refusal that the server returned in place of an answer; empty if there is none."""
     tool_calls: tuple[ToolCall, ...] = ()
-    """Calls of tools that the server returned; one that cannot be parsed has no name, and its text as its arguments."""
+    """Calls of tools: those that the server returned; of a model whose prompt the worker makes, those in the text of an
+    answer to a conversation with tools."""
+    unparsed_tool_calls: tuple[UnparsedToolCall, ...] = ()
+    """Those that cannot be parsed."""

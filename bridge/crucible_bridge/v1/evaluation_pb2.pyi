@@ -556,7 +556,7 @@ class SamplePrompt(_message.Message):
     def __init__(self, text: _Optional[str] = ..., conversation: _Optional[_Union[_types_pb2.Conversation, _Mapping]] = ..., token_count: _Optional[int] = ...) -> None: ...
 
 class Turn(_message.Message):
-    __slots__ = ("role", "text", "reward", "tokens", "rollout", "model", "token_ids", "logprobs", "reasoning", "refusal", "tool_calls")
+    __slots__ = ("role", "text", "reward", "tokens", "rollout", "model", "token_ids", "logprobs", "reasoning", "refusal", "tool_calls", "unparsed_tool_calls")
     ROLE_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     REWARD_FIELD_NUMBER: _ClassVar[int]
@@ -568,6 +568,7 @@ class Turn(_message.Message):
     REASONING_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
     TOOL_CALLS_FIELD_NUMBER: _ClassVar[int]
+    UNPARSED_TOOL_CALLS_FIELD_NUMBER: _ClassVar[int]
     role: str
     text: str
     reward: float
@@ -579,7 +580,8 @@ class Turn(_message.Message):
     reasoning: str
     refusal: str
     tool_calls: _containers.RepeatedCompositeFieldContainer[_types_pb2.ToolCall]
-    def __init__(self, role: _Optional[str] = ..., text: _Optional[str] = ..., reward: _Optional[float] = ..., tokens: _Optional[int] = ..., rollout: _Optional[int] = ..., model: _Optional[str] = ..., token_ids: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., logprobs: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., reasoning: _Optional[str] = ..., refusal: _Optional[str] = ..., tool_calls: _Optional[_Iterable[_Union[_types_pb2.ToolCall, _Mapping]]] = ...) -> None: ...
+    unparsed_tool_calls: _containers.RepeatedCompositeFieldContainer[_types_pb2.UnparsedToolCall]
+    def __init__(self, role: _Optional[str] = ..., text: _Optional[str] = ..., reward: _Optional[float] = ..., tokens: _Optional[int] = ..., rollout: _Optional[int] = ..., model: _Optional[str] = ..., token_ids: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., logprobs: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., reasoning: _Optional[str] = ..., refusal: _Optional[str] = ..., tool_calls: _Optional[_Iterable[_Union[_types_pb2.ToolCall, _Mapping]]] = ..., unparsed_tool_calls: _Optional[_Iterable[_Union[_types_pb2.UnparsedToolCall, _Mapping]]] = ...) -> None: ...
 
 class TruncatedPart(_message.Message):
     __slots__ = ("part", "bytes", "limit")
@@ -592,7 +594,7 @@ class TruncatedPart(_message.Message):
     def __init__(self, part: _Optional[str] = ..., bytes: _Optional[int] = ..., limit: _Optional[str] = ...) -> None: ...
 
 class SampleResult(_message.Message):
-    __slots__ = ("evaluator", "sample_id", "repeat", "verdict", "score", "output", "extracted", "method", "stop_reason", "output_tokens", "duration_ns", "attempts", "problem", "measurements", "group", "sample", "prompt", "turns", "usage", "truncated", "reasoning", "refusal", "tool_calls")
+    __slots__ = ("evaluator", "sample_id", "repeat", "verdict", "score", "output", "extracted", "method", "stop_reason", "output_tokens", "duration_ns", "attempts", "problem", "measurements", "group", "sample", "prompt", "turns", "usage", "truncated", "reasoning", "refusal", "tool_calls", "unparsed_tool_calls")
     class MeasurementsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -623,6 +625,7 @@ class SampleResult(_message.Message):
     REASONING_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
     TOOL_CALLS_FIELD_NUMBER: _ClassVar[int]
+    UNPARSED_TOOL_CALLS_FIELD_NUMBER: _ClassVar[int]
     evaluator: str
     sample_id: str
     repeat: int
@@ -646,7 +649,8 @@ class SampleResult(_message.Message):
     reasoning: str
     refusal: str
     tool_calls: _containers.RepeatedCompositeFieldContainer[_types_pb2.ToolCall]
-    def __init__(self, evaluator: _Optional[str] = ..., sample_id: _Optional[str] = ..., repeat: _Optional[int] = ..., verdict: _Optional[_Union[_types_pb2.Verdict, str]] = ..., score: _Optional[float] = ..., output: _Optional[str] = ..., extracted: _Optional[str] = ..., method: _Optional[str] = ..., stop_reason: _Optional[str] = ..., output_tokens: _Optional[int] = ..., duration_ns: _Optional[int] = ..., attempts: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., measurements: _Optional[_Mapping[str, float]] = ..., group: _Optional[_Union[TrajectoryGroup, _Mapping]] = ..., sample: _Optional[_Union[Sample, _Mapping]] = ..., prompt: _Optional[_Union[SamplePrompt, _Mapping]] = ..., turns: _Optional[_Iterable[_Union[Turn, _Mapping]]] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., truncated: _Optional[_Iterable[_Union[TruncatedPart, _Mapping]]] = ..., reasoning: _Optional[str] = ..., refusal: _Optional[str] = ..., tool_calls: _Optional[_Iterable[_Union[_types_pb2.ToolCall, _Mapping]]] = ...) -> None: ...
+    unparsed_tool_calls: _containers.RepeatedCompositeFieldContainer[_types_pb2.UnparsedToolCall]
+    def __init__(self, evaluator: _Optional[str] = ..., sample_id: _Optional[str] = ..., repeat: _Optional[int] = ..., verdict: _Optional[_Union[_types_pb2.Verdict, str]] = ..., score: _Optional[float] = ..., output: _Optional[str] = ..., extracted: _Optional[str] = ..., method: _Optional[str] = ..., stop_reason: _Optional[str] = ..., output_tokens: _Optional[int] = ..., duration_ns: _Optional[int] = ..., attempts: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., measurements: _Optional[_Mapping[str, float]] = ..., group: _Optional[_Union[TrajectoryGroup, _Mapping]] = ..., sample: _Optional[_Union[Sample, _Mapping]] = ..., prompt: _Optional[_Union[SamplePrompt, _Mapping]] = ..., turns: _Optional[_Iterable[_Union[Turn, _Mapping]]] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., truncated: _Optional[_Iterable[_Union[TruncatedPart, _Mapping]]] = ..., reasoning: _Optional[str] = ..., refusal: _Optional[str] = ..., tool_calls: _Optional[_Iterable[_Union[_types_pb2.ToolCall, _Mapping]]] = ..., unparsed_tool_calls: _Optional[_Iterable[_Union[_types_pb2.UnparsedToolCall, _Mapping]]] = ...) -> None: ...
 
 class ListEvaluatorsRequest(_message.Message):
     __slots__ = ()

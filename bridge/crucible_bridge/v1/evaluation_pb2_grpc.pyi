@@ -64,7 +64,7 @@ class EvaluationServiceStub:
     Errors:
     INVALID_ARGUMENT: UNKNOWN_EVALUATOR, UNKNOWN_OPTION, UNKNOWN_GRADER, EQUAL_KEYS, EMPTY_DATASET,
     DUPLICATE_SAMPLE_ID, MALFORMED_LINE, MALFORMED_FILE (a file that cannot be read), NO_SUCH_COLUMN,
-    AMBIGUOUS_COLUMNS (rows of two shapes), TOOLS_UNSUPPORTED (rows of messages with a column of tools),
+    AMBIGUOUS_COLUMNS (rows of two shapes), TOOLS_UNSUPPORTED (rows of messages with a column of documents),
     TEMPLATE_FAILED, FEW_SHOT_REFUSED (of a prompt).
     NOT_FOUND: UNKNOWN_DATASET, NOT_CACHED (of the hub, and the worker does not ask the hub), NO_SUCH_FILE,
     UNKNOWN_EMBEDDED_MODEL, MODEL_NOT_FOUND.
@@ -315,7 +315,7 @@ class EvaluationServiceAsyncStub(EvaluationServiceStub):
     Errors:
     INVALID_ARGUMENT: UNKNOWN_EVALUATOR, UNKNOWN_OPTION, UNKNOWN_GRADER, EQUAL_KEYS, EMPTY_DATASET,
     DUPLICATE_SAMPLE_ID, MALFORMED_LINE, MALFORMED_FILE (a file that cannot be read), NO_SUCH_COLUMN,
-    AMBIGUOUS_COLUMNS (rows of two shapes), TOOLS_UNSUPPORTED (rows of messages with a column of tools),
+    AMBIGUOUS_COLUMNS (rows of two shapes), TOOLS_UNSUPPORTED (rows of messages with a column of documents),
     TEMPLATE_FAILED, FEW_SHOT_REFUSED (of a prompt).
     NOT_FOUND: UNKNOWN_DATASET, NOT_CACHED (of the hub, and the worker does not ask the hub), NO_SUCH_FILE,
     UNKNOWN_EMBEDDED_MODEL, MODEL_NOT_FOUND.
@@ -581,7 +581,7 @@ class EvaluationServiceServicer(metaclass=_abc_1.ABCMeta):
         Errors:
         INVALID_ARGUMENT: UNKNOWN_EVALUATOR, UNKNOWN_OPTION, UNKNOWN_GRADER, EQUAL_KEYS, EMPTY_DATASET,
         DUPLICATE_SAMPLE_ID, MALFORMED_LINE, MALFORMED_FILE (a file that cannot be read), NO_SUCH_COLUMN,
-        AMBIGUOUS_COLUMNS (rows of two shapes), TOOLS_UNSUPPORTED (rows of messages with a column of tools),
+        AMBIGUOUS_COLUMNS (rows of two shapes), TOOLS_UNSUPPORTED (rows of messages with a column of documents),
         TEMPLATE_FAILED, FEW_SHOT_REFUSED (of a prompt).
         NOT_FOUND: UNKNOWN_DATASET, NOT_CACHED (of the hub, and the worker does not ask the hub), NO_SUCH_FILE,
         UNKNOWN_EMBEDDED_MODEL, MODEL_NOT_FOUND.

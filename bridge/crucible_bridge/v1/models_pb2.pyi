@@ -18,18 +18,20 @@ class BatchLimits(_message.Message):
     def __init__(self, concurrency: _Optional[int] = ..., deadline_ms: _Optional[int] = ..., item_timeout_ms: _Optional[int] = ...) -> None: ...
 
 class SampleItem(_message.Message):
-    __slots__ = ("model_input", "text", "conversation", "num_samples", "seed")
+    __slots__ = ("model_input", "text", "conversation", "num_samples", "seed", "tool_choice")
     MODEL_INPUT_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     CONVERSATION_FIELD_NUMBER: _ClassVar[int]
     NUM_SAMPLES_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
+    TOOL_CHOICE_FIELD_NUMBER: _ClassVar[int]
     model_input: _types_pb2.ModelInput
     text: str
     conversation: _types_pb2.Conversation
     num_samples: int
     seed: int
-    def __init__(self, model_input: _Optional[_Union[_types_pb2.ModelInput, _Mapping]] = ..., text: _Optional[str] = ..., conversation: _Optional[_Union[_types_pb2.Conversation, _Mapping]] = ..., num_samples: _Optional[int] = ..., seed: _Optional[int] = ...) -> None: ...
+    tool_choice: str
+    def __init__(self, model_input: _Optional[_Union[_types_pb2.ModelInput, _Mapping]] = ..., text: _Optional[str] = ..., conversation: _Optional[_Union[_types_pb2.Conversation, _Mapping]] = ..., num_samples: _Optional[int] = ..., seed: _Optional[int] = ..., tool_choice: _Optional[str] = ...) -> None: ...
 
 class SampleRequest(_message.Message):
     __slots__ = ("model", "items", "sampling", "limits", "top_logprobs")
@@ -46,7 +48,7 @@ class SampleRequest(_message.Message):
     def __init__(self, model: _Optional[_Union[_types_pb2.ModelRef, _Mapping]] = ..., items: _Optional[_Iterable[_Union[SampleItem, _Mapping]]] = ..., sampling: _Optional[_Union[_types_pb2.SamplingParams, _Mapping]] = ..., limits: _Optional[_Union[BatchLimits, _Mapping]] = ..., top_logprobs: _Optional[int] = ...) -> None: ...
 
 class SampledSequence(_message.Message):
-    __slots__ = ("text", "tokens", "logprobs", "stop_reason", "output_tokens", "prompt_tokens", "cached_prompt_tokens", "reasoning_tokens", "top_tokens", "top_logprobs", "reasoning", "refusal", "tool_calls")
+    __slots__ = ("text", "tokens", "logprobs", "stop_reason", "output_tokens", "prompt_tokens", "cached_prompt_tokens", "reasoning_tokens", "top_tokens", "top_logprobs", "reasoning", "refusal", "tool_calls", "unparsed_tool_calls")
     TEXT_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     LOGPROBS_FIELD_NUMBER: _ClassVar[int]
@@ -60,6 +62,7 @@ class SampledSequence(_message.Message):
     REASONING_FIELD_NUMBER: _ClassVar[int]
     REFUSAL_FIELD_NUMBER: _ClassVar[int]
     TOOL_CALLS_FIELD_NUMBER: _ClassVar[int]
+    UNPARSED_TOOL_CALLS_FIELD_NUMBER: _ClassVar[int]
     text: str
     tokens: _types_pb2.Tensor
     logprobs: _types_pb2.Tensor
@@ -73,7 +76,8 @@ class SampledSequence(_message.Message):
     reasoning: str
     refusal: str
     tool_calls: _containers.RepeatedCompositeFieldContainer[_types_pb2.ToolCall]
-    def __init__(self, text: _Optional[str] = ..., tokens: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., logprobs: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., stop_reason: _Optional[str] = ..., output_tokens: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., cached_prompt_tokens: _Optional[int] = ..., reasoning_tokens: _Optional[int] = ..., top_tokens: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., top_logprobs: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., reasoning: _Optional[str] = ..., refusal: _Optional[str] = ..., tool_calls: _Optional[_Iterable[_Union[_types_pb2.ToolCall, _Mapping]]] = ...) -> None: ...
+    unparsed_tool_calls: _containers.RepeatedCompositeFieldContainer[_types_pb2.UnparsedToolCall]
+    def __init__(self, text: _Optional[str] = ..., tokens: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., logprobs: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., stop_reason: _Optional[str] = ..., output_tokens: _Optional[int] = ..., prompt_tokens: _Optional[int] = ..., cached_prompt_tokens: _Optional[int] = ..., reasoning_tokens: _Optional[int] = ..., top_tokens: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., top_logprobs: _Optional[_Union[_types_pb2.Tensor, _Mapping]] = ..., reasoning: _Optional[str] = ..., refusal: _Optional[str] = ..., tool_calls: _Optional[_Iterable[_Union[_types_pb2.ToolCall, _Mapping]]] = ..., unparsed_tool_calls: _Optional[_Iterable[_Union[_types_pb2.UnparsedToolCall, _Mapping]]] = ...) -> None: ...
 
 class SampledItem(_message.Message):
     __slots__ = ("sequences", "prompt_tokens", "seed", "problem")

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from crucible_bridge.v1 import types_pb2 as crucible__bridge_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"crucible_bridge/v1/rendering.proto\x12\x12\x63rucible_bridge.v1\x1a\x1e\x63rucible_bridge/v1/types.proto\"F\n\x0cRendererInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x13\n\x0bunavailable\x18\x03 \x01(\t\"\x16\n\x14ListRenderersRequest\"L\n\x15ListRenderersResponse\x12\x33\n\trenderers\x18\x01 \x03(\x0b\x32 .crucible_bridge.v1.RendererInfo\"\x96\x01\n\x1c\x42uildGenerationPromptRequest\x12+\n\x05model\x18\x01 \x01(\x0b\x32\x1c.crucible_bridge.v1.ModelRef\x12\x37\n\rconversations\x18\x02 \x03(\x0b\x32 .crucible_bridge.v1.Conversation\x12\x10\n\x08renderer\x18\x03 \x01(\t\"\x85\x01\n\x10GenerationPrompt\x12\x0e\n\x06tokens\x18\x01 \x03(\x05\x12,\n\x07problem\x18\x02 \x01(\x0b\x32\x1b.crucible_bridge.v1.Problem\x12\x33\n\x0bmodel_input\x18\x03 \x01(\x0b\x32\x1e.crucible_bridge.v1.ModelInput\"b\n\x1d\x42uildGenerationPromptResponse\x12\x33\n\x05items\x18\x01 \x03(\x0b\x32$.crucible_bridge.v1.GenerationPrompt\x12\x0c\n\x04stop\x18\x02 \x03(\t\"\xa9\x01\n\x1d\x42uildSupervisedExampleRequest\x12+\n\x05model\x18\x01 \x01(\x0b\x32\x1c.crucible_bridge.v1.ModelRef\x12\x37\n\rconversations\x18\x02 \x03(\x0b\x32 .crucible_bridge.v1.Conversation\x12\x10\n\x08train_on\x18\x03 \x01(\t\x12\x10\n\x08renderer\x18\x04 \x01(\t\"\xc1\x01\n\x11SupervisedExample\x12\x0e\n\x06tokens\x18\x01 \x03(\x05\x12\x0f\n\x07weights\x18\x02 \x03(\x02\x12(\n\x05\x64\x61tum\x18\x03 \x01(\x0b\x32\x19.crucible_bridge.v1.Datum\x12,\n\x07problem\x18\x04 \x01(\x0b\x32\x1b.crucible_bridge.v1.Problem\x12\x33\n\x0bmodel_input\x18\x05 \x01(\x0b\x32\x1e.crucible_bridge.v1.ModelInput\"V\n\x1e\x42uildSupervisedExampleResponse\x12\x34\n\x05items\x18\x01 \x03(\x0b\x32%.crucible_bridge.v1.SupervisedExample\"@\n\x0bRawResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x0e\n\x06tokens\x18\x02 \x03(\x05\x12\x13\n\x0bstop_reason\x18\x03 \x01(\t\"\x89\x01\n\x14ParseResponseRequest\x12+\n\x05model\x18\x01 \x01(\x0b\x32\x1c.crucible_bridge.v1.ModelRef\x12\x32\n\tresponses\x18\x02 \x03(\x0b\x32\x1f.crucible_bridge.v1.RawResponse\x12\x10\n\x08renderer\x18\x03 \x01(\t\"/\n\x10UnparsedToolCall\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\r\n\x05\x65rror\x18\x02 \x01(\t\"\x8a\x02\n\x0eParsedResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x11\n\treasoning\x18\x02 \x01(\t\x12\x30\n\ntool_calls\x18\x03 \x03(\x0b\x32\x1c.crucible_bridge.v1.ToolCall\x12\x41\n\x13unparsed_tool_calls\x18\x04 \x03(\x0b\x32$.crucible_bridge.v1.UnparsedToolCall\x12\x34\n\x0btermination\x18\x05 \x01(\x0e\x32\x1f.crucible_bridge.v1.Termination\x12,\n\x07problem\x18\x06 \x01(\x0b\x32\x1b.crucible_bridge.v1.Problem\"J\n\x15ParseResponseResponse\x12\x31\n\x05items\x18\x01 \x03(\x0b\x32\".crucible_bridge.v1.ParsedResponse\"X\n\x17GetStopSequencesRequest\x12+\n\x05model\x18\x01 \x01(\x0b\x32\x1c.crucible_bridge.v1.ModelRef\x12\x10\n\x08renderer\x18\x02 \x01(\t\"c\n\x18GetStopSequencesResponse\x12\x0c\n\x04stop\x18\x01 \x03(\t\x12\x13\n\x0bstop_tokens\x18\x02 \x03(\x05\x12\x16\n\teos_token\x18\x03 \x01(\x05H\x00\x88\x01\x01\x42\x0c\n\n_eos_token\"i\n\x0fTokenizeRequest\x12+\n\x05model\x18\x01 \x01(\x0b\x32\x1c.crucible_bridge.v1.ModelRef\x12\r\n\x05texts\x18\x02 \x03(\t\x12\x1a\n\x12\x61\x64\x64_special_tokens\x18\x03 \x01(\x08\"I\n\tTokenized\x12\x0e\n\x06tokens\x18\x01 \x03(\x05\x12,\n\x07problem\x18\x02 \x01(\x0b\x32\x1b.crucible_bridge.v1.Problem\"@\n\x10TokenizeResponse\x12,\n\x05items\x18\x01 \x03(\x0b\x32\x1d.crucible_bridge.v1.Tokenized\"\x1f\n\rTokenSequence\x12\x0e\n\x06tokens\x18\x01 \x03(\x05\"\x93\x01\n\x11\x44\x65tokenizeRequest\x12+\n\x05model\x18\x01 \x01(\x0b\x32\x1c.crucible_bridge.v1.ModelRef\x12\x34\n\tsequences\x18\x02 \x03(\x0b\x32!.crucible_bridge.v1.TokenSequence\x12\x1b\n\x13skip_special_tokens\x18\x03 \x01(\x08\"I\n\x0b\x44\x65tokenized\x12\x0c\n\x04text\x18\x01 \x01(\t\x12,\n\x07problem\x18\x02 \x01(\x0b\x32\x1b.crucible_bridge.v1.Problem\"D\n\x12\x44\x65tokenizeResponse\x12.\n\x05items\x18\x01 \x03(\x0b\x32\x1f.crucible_bridge.v1.Detokenized*\x8b\x01\n\x0bTermination\x12\x1b\n\x17TERMINATION_UNSPECIFIED\x10\x00\x12\x14\n\x10TERMINATION_STOP\x10\x01\x12\x13\n\x0fTERMINATION_EOS\x10\x02\x12\x19\n\x15TERMINATION_TRUNCATED\x10\x03\x12\x19\n\x15TERMINATION_MALFORMED\x10\x04\x32\xa5\x06\n\x10RenderingService\x12i\n\rListRenderers\x12(.crucible_bridge.v1.ListRenderersRequest\x1a).crucible_bridge.v1.ListRenderersResponse\"\x03\x90\x02\x01\x12\x81\x01\n\x15\x42uildGenerationPrompt\x12\x30.crucible_bridge.v1.BuildGenerationPromptRequest\x1a\x31.crucible_bridge.v1.BuildGenerationPromptResponse\"\x03\x90\x02\x01\x12\x84\x01\n\x16\x42uildSupervisedExample\x12\x31.crucible_bridge.v1.BuildSupervisedExampleRequest\x1a\x32.crucible_bridge.v1.BuildSupervisedExampleResponse\"\x03\x90\x02\x01\x12i\n\rParseResponse\x12(.crucible_bridge.v1.ParseResponseRequest\x1a).crucible_bridge.v1.ParseResponseResponse\"\x03\x90\x02\x01\x12r\n\x10GetStopSequences\x12+.crucible_bridge.v1.GetStopSequencesRequest\x1a,.crucible_bridge.v1.GetStopSequencesResponse\"\x03\x90\x02\x01\x12Z\n\x08Tokenize\x12#.crucible_bridge.v1.TokenizeRequest\x1a$.crucible_bridge.v1.TokenizeResponse\"\x03\x90\x02\x01\x12`\n\nDetokenize\x12%.crucible_bridge.v1.DetokenizeRequest\x1a&.crucible_bridge.v1.DetokenizeResponse\"\x03\x90\x02\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\"crucible_bridge/v1/rendering.proto\x12\x12\x63rucible_bridge.v1\x1a\x1e\x63rucible_bridge/v1/types.proto\"F\n\x0cRendererInfo\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0b\x64\x65scription\x18\x02 \x01(\t\x12\x13\n\x0bunavailable\x18\x03 \x01(\t\"\x16\n\x14ListRenderersRequest\"L\n\x15ListRenderersResponse\x12\x33\n\trenderers\x18\x01 \x03(\x0b\x32 .crucible_bridge.v1.RendererInfo\"\x96\x01\n\x1c\x42uildGenerationPromptRequest\x12+\n\x05model\x18\x01 \x01(\x0b\x32\x1c.crucible_bridge.v1.ModelRef\x12\x37\n\rconversations\x18\x02 \x03(\x0b\x32 .crucible_bridge.v1.Conversation\x12\x10\n\x08renderer\x18\x03 \x01(\t\"\x85\x01\n\x10GenerationPrompt\x12\x0e\n\x06tokens\x18\x01 \x03(\x05\x12,\n\x07problem\x18\x02 \x01(\x0b\x32\x1b.crucible_bridge.v1.Problem\x12\x33\n\x0bmodel_input\x18\x03 \x01(\x0b\x32\x1e.crucible_bridge.v1.ModelInput\"b\n\x1d\x42uildGenerationPromptResponse\x12\x33\n\x05items\x18\x01 \x03(\x0b\x32$.crucible_bridge.v1.GenerationPrompt\x12\x0c\n\x04stop\x18\x02 \x03(\t\"\xa9\x01\n\x1d\x42uildSupervisedExampleRequest\x12+\n\x05model\x18\x01 \x01(\x0b\x32\x1c.crucible_bridge.v1.ModelRef\x12\x37\n\rconversations\x18\x02 \x03(\x0b\x32 .crucible_bridge.v1.Conversation\x12\x10\n\x08train_on\x18\x03 \x01(\t\x12\x10\n\x08renderer\x18\x04 \x01(\t\"\xc1\x01\n\x11SupervisedExample\x12\x0e\n\x06tokens\x18\x01 \x03(\x05\x12\x0f\n\x07weights\x18\x02 \x03(\x02\x12(\n\x05\x64\x61tum\x18\x03 \x01(\x0b\x32\x19.crucible_bridge.v1.Datum\x12,\n\x07problem\x18\x04 \x01(\x0b\x32\x1b.crucible_bridge.v1.Problem\x12\x33\n\x0bmodel_input\x18\x05 \x01(\x0b\x32\x1e.crucible_bridge.v1.ModelInput\"V\n\x1e\x42uildSupervisedExampleResponse\x12\x34\n\x05items\x18\x01 \x03(\x0b\x32%.crucible_bridge.v1.SupervisedExample\"@\n\x0bRawResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x0e\n\x06tokens\x18\x02 \x03(\x05\x12\x13\n\x0bstop_reason\x18\x03 \x01(\t\"\x89\x01\n\x14ParseResponseRequest\x12+\n\x05model\x18\x01 \x01(\x0b\x32\x1c.crucible_bridge.v1.ModelRef\x12\x32\n\tresponses\x18\x02 \x03(\x0b\x32\x1f.crucible_bridge.v1.RawResponse\x12\x10\n\x08renderer\x18\x03 \x01(\t\"\x8a\x02\n\x0eParsedResponse\x12\x0c\n\x04text\x18\x01 \x01(\t\x12\x11\n\treasoning\x18\x02 \x01(\t\x12\x30\n\ntool_calls\x18\x03 \x03(\x0b\x32\x1c.crucible_bridge.v1.ToolCall\x12\x41\n\x13unparsed_tool_calls\x18\x04 \x03(\x0b\x32$.crucible_bridge.v1.UnparsedToolCall\x12\x34\n\x0btermination\x18\x05 \x01(\x0e\x32\x1f.crucible_bridge.v1.Termination\x12,\n\x07problem\x18\x06 \x01(\x0b\x32\x1b.crucible_bridge.v1.Problem\"J\n\x15ParseResponseResponse\x12\x31\n\x05items\x18\x01 \x03(\x0b\x32\".crucible_bridge.v1.ParsedResponse\"X\n\x17GetStopSequencesRequest\x12+\n\x05model\x18\x01 \x01(\x0b\x32\x1c.crucible_bridge.v1.ModelRef\x12\x10\n\x08renderer\x18\x02 \x01(\t\"c\n\x18GetStopSequencesResponse\x12\x0c\n\x04stop\x18\x01 \x03(\t\x12\x13\n\x0bstop_tokens\x18\x02 \x03(\x05\x12\x16\n\teos_token\x18\x03 \x01(\x05H\x00\x88\x01\x01\x42\x0c\n\n_eos_token\"i\n\x0fTokenizeRequest\x12+\n\x05model\x18\x01 \x01(\x0b\x32\x1c.crucible_bridge.v1.ModelRef\x12\r\n\x05texts\x18\x02 \x03(\t\x12\x1a\n\x12\x61\x64\x64_special_tokens\x18\x03 \x01(\x08\"I\n\tTokenized\x12\x0e\n\x06tokens\x18\x01 \x03(\x05\x12,\n\x07problem\x18\x02 \x01(\x0b\x32\x1b.crucible_bridge.v1.Problem\"@\n\x10TokenizeResponse\x12,\n\x05items\x18\x01 \x03(\x0b\x32\x1d.crucible_bridge.v1.Tokenized\"\x1f\n\rTokenSequence\x12\x0e\n\x06tokens\x18\x01 \x03(\x05\"\x93\x01\n\x11\x44\x65tokenizeRequest\x12+\n\x05model\x18\x01 \x01(\x0b\x32\x1c.crucible_bridge.v1.ModelRef\x12\x34\n\tsequences\x18\x02 \x03(\x0b\x32!.crucible_bridge.v1.TokenSequence\x12\x1b\n\x13skip_special_tokens\x18\x03 \x01(\x08\"I\n\x0b\x44\x65tokenized\x12\x0c\n\x04text\x18\x01 \x01(\t\x12,\n\x07problem\x18\x02 \x01(\x0b\x32\x1b.crucible_bridge.v1.Problem\"D\n\x12\x44\x65tokenizeResponse\x12.\n\x05items\x18\x01 \x03(\x0b\x32\x1f.crucible_bridge.v1.Detokenized*\x8b\x01\n\x0bTermination\x12\x1b\n\x17TERMINATION_UNSPECIFIED\x10\x00\x12\x14\n\x10TERMINATION_STOP\x10\x01\x12\x13\n\x0fTERMINATION_EOS\x10\x02\x12\x19\n\x15TERMINATION_TRUNCATED\x10\x03\x12\x19\n\x15TERMINATION_MALFORMED\x10\x04\x32\xa5\x06\n\x10RenderingService\x12i\n\rListRenderers\x12(.crucible_bridge.v1.ListRenderersRequest\x1a).crucible_bridge.v1.ListRenderersResponse\"\x03\x90\x02\x01\x12\x81\x01\n\x15\x42uildGenerationPrompt\x12\x30.crucible_bridge.v1.BuildGenerationPromptRequest\x1a\x31.crucible_bridge.v1.BuildGenerationPromptResponse\"\x03\x90\x02\x01\x12\x84\x01\n\x16\x42uildSupervisedExample\x12\x31.crucible_bridge.v1.BuildSupervisedExampleRequest\x1a\x32.crucible_bridge.v1.BuildSupervisedExampleResponse\"\x03\x90\x02\x01\x12i\n\rParseResponse\x12(.crucible_bridge.v1.ParseResponseRequest\x1a).crucible_bridge.v1.ParseResponseResponse\"\x03\x90\x02\x01\x12r\n\x10GetStopSequences\x12+.crucible_bridge.v1.GetStopSequencesRequest\x1a,.crucible_bridge.v1.GetStopSequencesResponse\"\x03\x90\x02\x01\x12Z\n\x08Tokenize\x12#.crucible_bridge.v1.TokenizeRequest\x1a$.crucible_bridge.v1.TokenizeResponse\"\x03\x90\x02\x01\x12`\n\nDetokenize\x12%.crucible_bridge.v1.DetokenizeRequest\x1a&.crucible_bridge.v1.DetokenizeResponse\"\x03\x90\x02\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -46,8 +46,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RENDERINGSERVICE'].methods_by_name['Tokenize']._serialized_options = b'\220\002\001'
   _globals['_RENDERINGSERVICE'].methods_by_name['Detokenize']._loaded_options = None
   _globals['_RENDERINGSERVICE'].methods_by_name['Detokenize']._serialized_options = b'\220\002\001'
-  _globals['_TERMINATION']._serialized_start=2477
-  _globals['_TERMINATION']._serialized_end=2616
+  _globals['_TERMINATION']._serialized_start=2428
+  _globals['_TERMINATION']._serialized_end=2567
   _globals['_RENDERERINFO']._serialized_start=90
   _globals['_RENDERERINFO']._serialized_end=160
   _globals['_LISTRENDERERSREQUEST']._serialized_start=162
@@ -70,30 +70,28 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_RAWRESPONSE']._serialized_end=1173
   _globals['_PARSERESPONSEREQUEST']._serialized_start=1176
   _globals['_PARSERESPONSEREQUEST']._serialized_end=1313
-  _globals['_UNPARSEDTOOLCALL']._serialized_start=1315
-  _globals['_UNPARSEDTOOLCALL']._serialized_end=1362
-  _globals['_PARSEDRESPONSE']._serialized_start=1365
-  _globals['_PARSEDRESPONSE']._serialized_end=1631
-  _globals['_PARSERESPONSERESPONSE']._serialized_start=1633
-  _globals['_PARSERESPONSERESPONSE']._serialized_end=1707
-  _globals['_GETSTOPSEQUENCESREQUEST']._serialized_start=1709
-  _globals['_GETSTOPSEQUENCESREQUEST']._serialized_end=1797
-  _globals['_GETSTOPSEQUENCESRESPONSE']._serialized_start=1799
-  _globals['_GETSTOPSEQUENCESRESPONSE']._serialized_end=1898
-  _globals['_TOKENIZEREQUEST']._serialized_start=1900
-  _globals['_TOKENIZEREQUEST']._serialized_end=2005
-  _globals['_TOKENIZED']._serialized_start=2007
-  _globals['_TOKENIZED']._serialized_end=2080
-  _globals['_TOKENIZERESPONSE']._serialized_start=2082
-  _globals['_TOKENIZERESPONSE']._serialized_end=2146
-  _globals['_TOKENSEQUENCE']._serialized_start=2148
-  _globals['_TOKENSEQUENCE']._serialized_end=2179
-  _globals['_DETOKENIZEREQUEST']._serialized_start=2182
-  _globals['_DETOKENIZEREQUEST']._serialized_end=2329
-  _globals['_DETOKENIZED']._serialized_start=2331
-  _globals['_DETOKENIZED']._serialized_end=2404
-  _globals['_DETOKENIZERESPONSE']._serialized_start=2406
-  _globals['_DETOKENIZERESPONSE']._serialized_end=2474
-  _globals['_RENDERINGSERVICE']._serialized_start=2619
-  _globals['_RENDERINGSERVICE']._serialized_end=3424
+  _globals['_PARSEDRESPONSE']._serialized_start=1316
+  _globals['_PARSEDRESPONSE']._serialized_end=1582
+  _globals['_PARSERESPONSERESPONSE']._serialized_start=1584
+  _globals['_PARSERESPONSERESPONSE']._serialized_end=1658
+  _globals['_GETSTOPSEQUENCESREQUEST']._serialized_start=1660
+  _globals['_GETSTOPSEQUENCESREQUEST']._serialized_end=1748
+  _globals['_GETSTOPSEQUENCESRESPONSE']._serialized_start=1750
+  _globals['_GETSTOPSEQUENCESRESPONSE']._serialized_end=1849
+  _globals['_TOKENIZEREQUEST']._serialized_start=1851
+  _globals['_TOKENIZEREQUEST']._serialized_end=1956
+  _globals['_TOKENIZED']._serialized_start=1958
+  _globals['_TOKENIZED']._serialized_end=2031
+  _globals['_TOKENIZERESPONSE']._serialized_start=2033
+  _globals['_TOKENIZERESPONSE']._serialized_end=2097
+  _globals['_TOKENSEQUENCE']._serialized_start=2099
+  _globals['_TOKENSEQUENCE']._serialized_end=2130
+  _globals['_DETOKENIZEREQUEST']._serialized_start=2133
+  _globals['_DETOKENIZEREQUEST']._serialized_end=2280
+  _globals['_DETOKENIZED']._serialized_start=2282
+  _globals['_DETOKENIZED']._serialized_end=2355
+  _globals['_DETOKENIZERESPONSE']._serialized_start=2357
+  _globals['_DETOKENIZERESPONSE']._serialized_end=2425
+  _globals['_RENDERINGSERVICE']._serialized_start=2570
+  _globals['_RENDERINGSERVICE']._serialized_end=3375
 # @@protoc_insertion_point(module_scope)

@@ -121,14 +121,6 @@ class ParseResponseRequest(_message.Message):
     renderer: str
     def __init__(self, model: _Optional[_Union[_types_pb2.ModelRef, _Mapping]] = ..., responses: _Optional[_Iterable[_Union[RawResponse, _Mapping]]] = ..., renderer: _Optional[str] = ...) -> None: ...
 
-class UnparsedToolCall(_message.Message):
-    __slots__ = ("text", "error")
-    TEXT_FIELD_NUMBER: _ClassVar[int]
-    ERROR_FIELD_NUMBER: _ClassVar[int]
-    text: str
-    error: str
-    def __init__(self, text: _Optional[str] = ..., error: _Optional[str] = ...) -> None: ...
-
 class ParsedResponse(_message.Message):
     __slots__ = ("text", "reasoning", "tool_calls", "unparsed_tool_calls", "termination", "problem")
     TEXT_FIELD_NUMBER: _ClassVar[int]
@@ -140,10 +132,10 @@ class ParsedResponse(_message.Message):
     text: str
     reasoning: str
     tool_calls: _containers.RepeatedCompositeFieldContainer[_types_pb2.ToolCall]
-    unparsed_tool_calls: _containers.RepeatedCompositeFieldContainer[UnparsedToolCall]
+    unparsed_tool_calls: _containers.RepeatedCompositeFieldContainer[_types_pb2.UnparsedToolCall]
     termination: Termination
     problem: _types_pb2.Problem
-    def __init__(self, text: _Optional[str] = ..., reasoning: _Optional[str] = ..., tool_calls: _Optional[_Iterable[_Union[_types_pb2.ToolCall, _Mapping]]] = ..., unparsed_tool_calls: _Optional[_Iterable[_Union[UnparsedToolCall, _Mapping]]] = ..., termination: _Optional[_Union[Termination, str]] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ...) -> None: ...
+    def __init__(self, text: _Optional[str] = ..., reasoning: _Optional[str] = ..., tool_calls: _Optional[_Iterable[_Union[_types_pb2.ToolCall, _Mapping]]] = ..., unparsed_tool_calls: _Optional[_Iterable[_Union[_types_pb2.UnparsedToolCall, _Mapping]]] = ..., termination: _Optional[_Union[Termination, str]] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ...) -> None: ...
 
 class ParseResponseResponse(_message.Message):
     __slots__ = ("items",)

@@ -122,10 +122,26 @@ class Columns(_message.Message):
     def __init__(self, lengths: _Optional[_Union[Tensor, _Mapping]] = ..., values: _Optional[_Mapping[str, Tensor]] = ...) -> None: ...
 
 class Conversation(_message.Message):
-    __slots__ = ("messages",)
+    __slots__ = ("messages", "tools")
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    TOOLS_FIELD_NUMBER: _ClassVar[int]
     messages: _containers.RepeatedCompositeFieldContainer[ChatMessage]
-    def __init__(self, messages: _Optional[_Iterable[_Union[ChatMessage, _Mapping]]] = ...) -> None: ...
+    tools: _containers.RepeatedCompositeFieldContainer[ToolSpec]
+    def __init__(self, messages: _Optional[_Iterable[_Union[ChatMessage, _Mapping]]] = ..., tools: _Optional[_Iterable[_Union[ToolSpec, _Mapping]]] = ...) -> None: ...
+
+class ToolSpec(_message.Message):
+    __slots__ = ("name", "description", "parameters", "strict", "returns")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    DESCRIPTION_FIELD_NUMBER: _ClassVar[int]
+    PARAMETERS_FIELD_NUMBER: _ClassVar[int]
+    STRICT_FIELD_NUMBER: _ClassVar[int]
+    RETURNS_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    description: str
+    parameters: str
+    strict: bool
+    returns: str
+    def __init__(self, name: _Optional[str] = ..., description: _Optional[str] = ..., parameters: _Optional[str] = ..., strict: bool = ..., returns: _Optional[str] = ...) -> None: ...
 
 class ChatMessage(_message.Message):
     __slots__ = ("role", "content", "parts", "tool_calls", "tool_call_id", "name", "reasoning", "weight")
@@ -168,6 +184,14 @@ class ToolCall(_message.Message):
     arguments: str
     id: str
     def __init__(self, name: _Optional[str] = ..., arguments: _Optional[str] = ..., id: _Optional[str] = ...) -> None: ...
+
+class UnparsedToolCall(_message.Message):
+    __slots__ = ("text", "error")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    error: str
+    def __init__(self, text: _Optional[str] = ..., error: _Optional[str] = ...) -> None: ...
 
 class ModelRef(_message.Message):
     __slots__ = ("embedded", "local", "tinker", "openai", "orchestrator", "hub", "installed")

@@ -45,6 +45,7 @@ from crucible_bridge.types import (
     SampledSequence,
     SamplingParams,
     ServerEngine,
+    ToolSpec,
 )
 from crucible_worker.backends.distributions import Measured, Wanted
 from crucible_worker.backends.endpoints import BackendSettings
@@ -64,6 +65,7 @@ __all__ = [
     "Reading",
     "Rendered",
     "Tokenizer",
+    "ToolChoice",
     "WrappedModel",
     "check_sampling",
     "exceeds",
@@ -131,6 +133,14 @@ class Rendered:
     """The text before tokenization, with the marks of its template; None if that is not known."""
 
 
+@dataclasses.dataclass(frozen=True, slots=True)
+class ToolChoice(Conversation):
+    """A conversation whose tools a server is to use in a certain way."""
+
+    choice: str = dataclasses.field(kw_only=True)
+    """"none", "required", or the name of the tool that the model must call."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """How a model reads the text of a data set."""
@@ -156,6 +166,8 @@ class Tokenizer(abc.ABC):
     """Number of its tokens: ids are below it; None if unknown."""
     target_delimiter: str | None = None
     """Text between a prompt and its answer in one text; None is one space, unless white space stands there."""
+    tool_form: str = ""
+    """The form in which the model writes calls of tools, see `rendering/tool_calls.py`; empty if it is not known."""
 
     @abc.abstractmethod
     async def encode(self, text: str) -> Sequence[int]:
@@ -194,8 +206,22 @@ class Tokenizer(abc.ABC):
         """
         return await asyncio.gather(*map(self.encode_continuation if continuations else self.encode, texts))
 
-    async def render_chat(self, messages: Sequence[ChatMessage], *, generation_prompt: bool) -> Rendered:
-        """A conversation as `encode_chat` returns it, with the text that the template made, if that is known."""
+    async def render_chat(
+        self, messages: Sequence[ChatMessage], *, generation_prompt: bool, tools: Sequence[ToolSpec] = ()
+    ) -> Rendered:
+        """A conversation as `encode_chat` returns it, with the text that the template made, if that is known.
+
+        Args:
+            messages: the conversation.
+            generation_prompt: whether it ends where an answer begins.
+            tools: those that the model may call.
+
+        Raises:
+            InvalidField: as of `encode_chat`; or there are tools, and the tokenizer, or its template, has no form for
+                them.
+        """
+        if tools:
+            raise InvalidField("tools", "is given, and the model's tokenizer has no form for tools")
         return Rendered(tokens=await self.encode_chat(messages, generation_prompt=generation_prompt))
 
     async def decode(self, tokens: Sequence[int]) -> str:
@@ -207,6 +233,10 @@ class Tokenizer(abc.ABC):
         raise FailedPrecondition(
             "the model has no tokenizer at hand: the text of its tokens is not known", reason=Reason.NO_TOKENIZER
         )
+
+    async def decode_calls(self, tokens: Sequence[int]) -> str:
+        """The text of generated tokens: without special tokens, except those that mark reasoning and calls of tools."""
+        return await self.decode(tokens)
 
     async def tokenize(self, texts: Sequence[str], *, add_special_tokens: bool) -> Sequence[Sequence[int]]:
         """Token ids of each text, with all the special tokens that the tokenizer puts around a text, or with none."""
@@ -225,7 +255,12 @@ class Tokenizer(abc.ABC):
         return ""
 
     async def render_cookbook(
-        self, renderer: str, messages: Sequence[ChatMessage], *, train_on: str | None = None
+        self,
+        renderer: str,
+        messages: Sequence[ChatMessage],
+        *,
+        train_on: str | None = None,
+        tools: Sequence[ToolSpec] = (),
     ) -> Rendered:
         """A conversation as one of tinker-cookbook's renderers makes it.
 
@@ -233,6 +268,7 @@ class Tokenizer(abc.ABC):
             renderer: its name in tinker-cookbook.
             messages: at least one.
             train_on: None for a prompt; else what of it has weight, by its full name in `rendering.train_on`.
+            tools: those that the model may call: the renderer writes them before the conversation.
 
         Raises:
             FailedPrecondition: the tokenizer is no object of transformers (NO_COOKBOOK_TOKENIZER); tinker-cookbook is

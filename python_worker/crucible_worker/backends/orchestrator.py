@@ -272,7 +272,14 @@ class RemoteOrchestratorModel(Model):
     async def sample_text(
         self, input: str | Conversation, params: SamplingParams, num_samples: int = 1, *, plain: bool = False
     ) -> tuple[SampledSequence, ...]:
-        """Request continuations of text or a conversation, which the orchestrator renders; errors as of `sample`."""
+        """Request continuations of text or a conversation, which the orchestrator renders; errors as of `sample`.
+
+        Raises:
+            InvalidField: the conversation has tools, for which its question has no answer with calls.
+        """
+        if isinstance(input, Conversation) and input.tools:
+            problem = "is given, and models that stay with their orchestrator take no tools"
+            raise InvalidField("conversation.tools", problem)
         return await self._sample(SampleQuestion(prompt=input, sampling=params, num_samples=num_samples, plain=plain))
 
     async def compute_logprobs(self, prompt: ModelInput) -> tuple[float | None, ...]:

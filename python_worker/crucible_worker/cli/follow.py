@@ -28,8 +28,8 @@ def follow(typed: FollowOptions) -> None:
 
     The same command again resumes, after Ctrl-C or a crash. With --json each evaluation that has ended is one line.
 
-    Exits with 0 by --exit-when-idle, or 1 if an evaluation failed or was refused; 5 by --stop-on, 6 by a budget, 2 if the
-    options are refused, 130 by Ctrl-C.
+    Exits with 0 by --exit-when-idle, or 1 if an evaluation failed or was refused; 5 by --stop-on, 6 by a budget, 2 if
+    the options are refused, 130 by Ctrl-C.
 
     Example: crucible-worker follow runs/mine --data builtin:arithmetic --evaluator nll --exit-when-idle 60
     """

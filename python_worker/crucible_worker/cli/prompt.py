@@ -182,7 +182,7 @@ def as_text(name: str, response: RenderSampleResponse) -> str:
 
 
 def _prompt_as_text(prompt: RenderedPrompt) -> str:
-    from crucible_bridge.types import message_text
+    from crucible_bridge.types import message_text, tool_to_json
 
     said = [f"renderer {prompt.renderer}"]
     if prompt.tokens:
@@ -192,6 +192,7 @@ def _prompt_as_text(prompt: RenderedPrompt) -> str:
     if prompt.problem is not None:
         lines.append(f"{prompt.problem.reason}: {prompt.problem.message}")
     if prompt.conversation is not None:
+        lines += [f"[tool]\n{json.dumps(tool_to_json(tool))}" for tool in prompt.conversation.tools]
         lines += [f"[{message.role}]\n{message_text(message)}" for message in prompt.conversation.messages]
     if prompt.text or prompt.tokens:
         lines.append(prompt.text or " ".join(map(str, prompt.tokens)))
@@ -205,14 +206,16 @@ def as_map(name: str, response: RenderSampleResponse) -> dict[str, Any]:
 
 
 def _prompt_as_map(prompt: RenderedPrompt) -> dict[str, Any]:
-    from crucible_bridge.types import message_to_json
+    from crucible_bridge.types import message_to_json, tool_to_json
 
     messages = prompt.conversation.messages if prompt.conversation is not None else ()
+    tools = prompt.conversation.tools if prompt.conversation is not None else ()
     problem = prompt.problem
     return {
         "evaluator": prompt.evaluator,
         "renderer": prompt.renderer,
         "messages": [message_to_json(message) for message in messages],
+        **({"tools": [tool_to_json(tool) for tool in tools]} if tools else {}),
         "text": prompt.text,
         "tokens": list(prompt.tokens),
         "stop": list(prompt.stop),

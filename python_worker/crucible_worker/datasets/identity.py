@@ -27,7 +27,7 @@ from crucible_bridge.types import (
 )
 from crucible_worker.datasets.spool import MalformedSample
 from crucible_worker.journal.packing import pack
-from crucible_worker.util.message_values import messages_to_values
+from crucible_worker.util.message_values import conversation_to_values
 
 __all__ = ["SampleCache", "canonical", "dataset_fingerprint", "digest", "with_kept_samples"]
 
@@ -114,8 +114,8 @@ def _canonical_sample(sample: Sample) -> list[Any]:
     match sample.input:
         case str():
             asked: Any = sample.input
-        case Conversation(messages):
-            asked = ["conversation", messages_to_values(messages)]
+        case Conversation():
+            asked = ["conversation", conversation_to_values(sample.input)]
         case datum:
             asked = canonical(datum)
     metadata = [list(item) for item in sorted(sample.metadata.items())]
@@ -182,8 +182,8 @@ def _listed(sample: Sample | MalformedSample) -> list[object]:
     if isinstance(sample, MalformedSample):
         return ["malformed", sample.id, sample.fault]
     match sample.input:
-        case Conversation(messages):
-            asked: object = ["conversation", messages_to_values(messages)]
+        case Conversation():
+            asked: object = ["conversation", conversation_to_values(sample.input)]
         case Datum():
             asked = ["datum", *_canonical_datum(sample.input)]
         case text:

@@ -88,7 +88,8 @@ class Prompter:
             return dataclasses.replace(sample, input=asked[0].content)
         messages = (*system, *before, *shown, *asked, *after, *answer)
         single = len(asked) == 1 and asked[0].role == "user" and not answer and all(one.is_text for one in messages)
-        made = Prompted(messages, question=asked[0].content) if single else Conversation(messages)
+        tools = sample.input.tools if isinstance(sample.input, Conversation) else ()
+        made = Prompted(messages, tools, question=asked[0].content) if single else Conversation(messages, tools)
         return dataclasses.replace(sample, input=made)
 
     async def _row(self, sample: Sample) -> _Turns:
@@ -245,7 +246,8 @@ def _answered(sample: Sample) -> tuple[Sample, _Turns]:
     if isinstance(sample.input, Conversation):
         *earlier, last = sample.input.messages or (ChatMessage("user", ""),)
         if last.role == "assistant" and earlier:
-            return dataclasses.replace(sample, input=Conversation(tuple(earlier))), (last,)
+            asked = Conversation(tuple(earlier), sample.input.tools)
+            return dataclasses.replace(sample, input=asked), (last,)
     return sample, ()
 
 

@@ -262,7 +262,9 @@ async def _prompt(
         case str():
             return dataclasses.replace(shown, text=found.asked, stop=found.stop)
         case Conversation():
-            return dataclasses.replace(shown, conversation=Conversation(found.asked.messages), stop=found.stop)
+            return dataclasses.replace(
+                shown, conversation=Conversation(found.asked.messages, found.asked.tools), stop=found.stop
+            )
         case prompt:
             tokens = tuple(prompt.tokens().tolist())
             text = await _text(plan.model.tokenizer, tokens)

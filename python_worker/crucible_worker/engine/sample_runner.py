@@ -418,6 +418,7 @@ class SampleRunner:
             reasoning=outcome.reasoning if self._says else "",
             refusal=outcome.refusal if self._says else "",
             tool_calls=outcome.tool_calls if self._says else (),
+            unparsed_tool_calls=outcome.unparsed_tool_calls if self._says else (),
         )
         return bounded_reply(result, self._limits.max_sample_record_bytes)
 

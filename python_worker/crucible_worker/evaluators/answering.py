@@ -10,7 +10,15 @@ from msgspec import Meta
 
 from crucible_bridge.errors import BackendError, FailedPrecondition
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import Conversation, Datum, ModelInput, SampledSequence, SamplingParams, ToolCall
+from crucible_bridge.types import (
+    Conversation,
+    Datum,
+    ModelInput,
+    SampledSequence,
+    SamplingParams,
+    ToolCall,
+    UnparsedToolCall,
+)
 from crucible_worker.backends.base import ANSWERING, Model
 from crucible_worker.rendering import Finished, answer_of, ask
 
@@ -42,7 +50,7 @@ NO_ANSWER_OPEN = "no answer: ended during the reasoning"
 NO_ANSWER_REFUSED = "no answer: refused"
 """The same, if the model's server reports a refusal in place of an answer."""
 NO_ANSWER_CALLED = "no answer: called a tool"
-"""The same, if it reports calls of tools alone."""
+"""The same, if the answer is calls of tools alone."""
 
 TRUNCATED_REASONING = "truncated_reasoning"
 """The measurement of a sample with answers that end within their reasoning: how many."""
@@ -88,15 +96,23 @@ class Answer:
     def recorded(self) -> dict[str, Any]:
         """What an outcome records of it, as arguments of `Outcome`."""
         said = self.sequence
-        calls = [
-            ToolCall(name=_unicode(call.name), arguments=_unicode(call.arguments), id=_unicode(call.id))
-            for call in said.tool_calls
-        ]
+        calls: tuple[ToolCall, ...] = ()
+        unparsed: tuple[UnparsedToolCall, ...] = ()
+        if said.tool_calls or said.unparsed_tool_calls:
+            calls = tuple(
+                ToolCall(name=_unicode(call.name), arguments=_unicode(call.arguments), id=_unicode(call.id))
+                for call in said.tool_calls
+            )
+            unparsed = tuple(
+                UnparsedToolCall(text=_unicode(call.text), error=_unicode(call.error))
+                for call in said.unparsed_tool_calls
+            )
         return {
             "output": self.output,
             "reasoning": said.reasoning and _unicode(said.reasoning),
             "refusal": said.refusal and _unicode(said.refusal),
-            "tool_calls": tuple(calls),
+            "tool_calls": calls,
+            "unparsed_tool_calls": unparsed,
             "stop_reason": said.stop_reason,
             "output_tokens": said.output_tokens,
         }
@@ -172,7 +188,7 @@ def _why_none(found: Finished) -> str:
         return NO_ANSWER_CUT if found.sequence.stop_reason == "length" else NO_ANSWER_OPEN
     if found.sequence.refusal:
         return NO_ANSWER_REFUSED
-    if found.sequence.tool_calls:
+    if found.sequence.tool_calls or found.sequence.unparsed_tool_calls:
         return NO_ANSWER_CALLED
     return NO_ANSWER if found.whole.strip() and not found.answer.strip() else ""
 

@@ -29,6 +29,7 @@ from crucible_bridge.types import (
     ToolCall,
     TrajectoryGroup,
     Turn,
+    UnparsedToolCall,
     Verdict,
 )
 from crucible_worker.backends.base import Model
@@ -194,7 +195,9 @@ class Outcome:
     refusal: str = ""
     """The refusal that a server returned in place of an answer."""
     tool_calls: tuple[ToolCall, ...] = ()
-    """Calls of tools that a server returned."""
+    """Calls of tools that an answer makes."""
+    unparsed_tool_calls: tuple[UnparsedToolCall, ...] = ()
+    """Those that cannot be parsed."""
 
     @classmethod
     def of(cls, found: bool | float, **measurements: float) -> Outcome:
@@ -334,7 +337,8 @@ def as_asked(sample: Sample) -> Sample:
     *asked, last = sample.input.messages
     if not asked or last.role != "assistant":
         return sample
-    return dataclasses.replace(sample, input=Conversation(tuple(asked)), targets=sample.expected)
+    question = Conversation(tuple(asked), sample.input.tools)
+    return dataclasses.replace(sample, input=question, targets=sample.expected)
 
 
 def caller_parts(evaluator: Evaluator) -> Sequence[CallerPart]:

@@ -39,6 +39,7 @@ from crucible_bridge.types import (
     ToolCall,
     TrajectoryGroup,
     Turn,
+    UnparsedToolCall,
     Verdict,
 )
 from crucible_worker.backends.base import Model
@@ -248,6 +249,7 @@ class GuardedEvaluator:
             reasoning=shorten(outcome.reasoning, MAX_OUTPUT_BYTES),
             refusal=shorten(outcome.refusal, MAX_OUTPUT_BYTES),
             tool_calls=self._tool_calls(outcome),
+            unparsed_tool_calls=self._unparsed_tool_calls(outcome),
         )
 
     def _problem(self, outcome: Outcome) -> Problem | None:
@@ -283,6 +285,14 @@ class GuardedEvaluator:
         for call in calls:
             if not isinstance(call, ToolCall) or not all(isinstance(text, str) for text in dataclasses.astuple(call)):
                 raise self._failed("gave tool calls that are no ToolCalls of texts")
+        return calls
+
+    def _unparsed_tool_calls(self, outcome: Outcome) -> tuple[UnparsedToolCall, ...]:
+        calls = tuple(outcome.unparsed_tool_calls)
+        for call in calls:
+            whole = isinstance(call, UnparsedToolCall) and isinstance(call.text, str) and isinstance(call.error, str)
+            if not whole:
+                raise self._failed("gave unparsed tool calls that are no UnparsedToolCalls of texts")
         return calls
 
     def _turns(self, outcome: Outcome) -> tuple[Turn, ...]:

@@ -42,7 +42,7 @@ from crucible_worker.grading.judge.grader import worker_model_of
 from crucible_worker.metrics.preference import dpo_margins, dpo_metrics
 from crucible_worker.metrics.scores import ACCURACY_KEYS, Reduce, accuracy, reduced, scores_by_sample
 from crucible_worker.rendering import RendererName, check_input, check_weights, render_supervised
-from crucible_worker.rendering.prompts import messages_of
+from crucible_worker.rendering.prompts import messages_of, tools_of
 
 __all__ = ["CHOSEN", "REFERENCE", "REJECTED", "Preference", "pair_of", "parted"]
 
@@ -98,7 +98,7 @@ def _asked(sample: Sample, chosen: str) -> tuple[Sample, str]:
         message = "is missing, and there is no target, and no conversation that ends with the assistant's message"
         raise InvalidField(_path(chosen), f"{message}; {_of_column(chosen)}")
     before, answer = parted(messages, "conversation")
-    return dataclasses.replace(sample, input=Conversation(before)), answer
+    return dataclasses.replace(sample, input=Conversation(before, tools_of(sample.input))), answer
 
 
 def _answered(sample: Sample, value: str, path: str) -> Sample:
@@ -111,7 +111,7 @@ def _answered(sample: Sample, value: str, path: str) -> Sample:
     if messages[0].role == _ASSISTANT:
         assert not isinstance(sample.input, Datum)
         before = (*messages_of(sample.input), *before)
-    return dataclasses.replace(sample, input=Conversation(before), targets=(answer,))
+    return dataclasses.replace(sample, input=Conversation(before, tools_of(sample.input)), targets=(answer,))
 
 
 def parted(messages: Sequence[ChatMessage], path: str) -> tuple[tuple[ChatMessage, ...], str]:

@@ -97,6 +97,7 @@ class RolloutEvaluator(
                 reasoning=outcome.reasoning,
                 refusal=outcome.refusal,
                 tool_calls=outcome.tool_calls,
+                unparsed_tool_calls=outcome.unparsed_tool_calls,
             )
             outcome = dataclasses.replace(outcome, turns=(said,))
         if not self.intermediates or outcome.score is None:

@@ -274,6 +274,7 @@ def _score(result: SampleResult, main: SampleResult) -> dict[str, Any]:
         "truncated": result.truncated,
         "refusal": result.refusal,
         "tool_calls": result.tool_calls,
+        "unparsed_tool_calls": result.unparsed_tool_calls,
         "usage": result.usage,
     }
     if result is not main:

@@ -450,4 +450,4 @@ def _sample(conversation: Conversation, place: str) -> Sample:
         raise at_field(error, place) from error
     if not before:
         raise InvalidField(f"{place}.messages", "has an answer and no prompt before it")
-    return Sample(input=Conversation(before), targets=(answer,))
+    return Sample(input=Conversation(before, conversation.tools), targets=(answer,))

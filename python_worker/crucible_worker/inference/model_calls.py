@@ -52,7 +52,7 @@ from crucible_bridge.types import (
     TokensChunk,
     Verdict,
 )
-from crucible_worker.backends.base import ANSWERING, Backend, Capability, Model
+from crucible_worker.backends.base import ANSWERING, Backend, Capability, Model, ToolChoice
 from crucible_worker.grading.judge.rubric import MAX_CRITERIA, Judge, Rubric, spent
 from crucible_worker.grading.judge.texts import MARK_CHARS
 from crucible_worker.inference.batches import Ask, BatchBounds, ask_all
@@ -66,9 +66,9 @@ from crucible_worker.rendering import (
     opening_of_tokens,
     render_prompt,
     render_supervised,
-    sample_answers,
 )
-from crucible_worker.rendering.prompts import encode_conversation, require_tokenizer
+from crucible_worker.rendering.answers import ask, with_calls
+from crucible_worker.rendering.prompts import encode_conversation, require_tokenizer, tools_of
 from crucible_worker.rendering.train_on import TrainOn
 from crucible_worker.util.limits import WorkerLimits
 
@@ -195,12 +195,18 @@ async def _conversation_tokens(model: Model, conversation: Conversation, *, open
     """Token ids of a conversation; if it is `opened`, up to where an answer begins."""
     try:
         tokens = await encode_conversation(
-            require_tokenizer(model.tokenizer), conversation.messages, generation_prompt=opened
+            require_tokenizer(model.tokenizer),
+            conversation.messages,
+            generation_prompt=opened,
+            tools=conversation.tools,
         )
     except BridgeError as error:
         raise at_field(error, "conversation", own="input") from error
     return np.array(tokens, np.int64)
 
+
+_AUTO, _CHOICES = "auto", ("none", "required")
+"""Values of `tool_choice`: what models do by themselves, and what a server has them do."""
 
 _TARGETS, _WEIGHTS = 'loss_fn_inputs["target_tokens"]', 'loss_fn_inputs["weights"]'
 
@@ -328,13 +334,19 @@ def logprobs_asker(model: Model, field: str) -> Callable[[ModelInput], Awaitable
 
 async def _sample(model: Model, item: SampleItem, params: SamplingParams, top: int) -> SampledItem:
     prompt = await _prompt(model, item.prompt)
+    if item.tool_choice not in ("", _AUTO):
+        prompt = _with_choice(prompt, item)
+    tools = tools_of(item.prompt)
     if top:
         opening = await opening_of_tokens(model.tokenizer, prompt) if isinstance(prompt, ModelInput) else ""
         sampled = await model.sample_with_top(prompt, params, item.num_samples, top)
-        answers = [finished(one, params.stop, opening).sequence for one in sampled]
+        answers = [finished(one, params.stop, opening) for one in sampled]
     else:
-        answers = await sample_answers(model, prompt, params, item.num_samples, renderer=SERVED)
-    sequences = tuple(answers)
+        answers = (await ask(model, prompt, params, item.num_samples, renderer=SERVED)).answers
+    if tools and isinstance(prompt, ModelInput):
+        opening = await opening_of_tokens(model.tokenizer, prompt)
+        answers = await with_calls(model.tokenizer, answers, tools, SERVED, stops=params.stop, opening=opening)
+    sequences = tuple(answer.sequence for answer in answers)
     if len(sequences) != item.num_samples:
         raise nonsense(f"sample gave {len(sequences):,} continuations, {item.num_samples:,} were requested")
     for sequence in sequences:
@@ -347,6 +359,24 @@ async def _sample(model: Model, item: SampleItem, params: SamplingParams, top: i
     # A server that gets text reports the prompt's tokens with each continuation.
     prompt_tokens = sequences[0].prompt_tokens if isinstance(prompt, str | Conversation) else _count(prompt)
     return SampledItem(sequences=sequences, prompt_tokens=prompt_tokens, seed=params.seed)
+
+
+def _with_choice(prompt: str | Conversation | ModelInput, item: SampleItem) -> ToolChoice:
+    """The conversation with the item's choice of a tool.
+
+    Raises:
+        InvalidField: the conversation has no such tool, or the worker makes the prompt, which has no place for it.
+    """
+    given, tools = f"is {clipped(item.tool_choice)}", tools_of(item.prompt)
+    if not tools:
+        raise InvalidField("tool_choice", f"{given}, and the item is no conversation with tools")
+    if item.tool_choice not in (*_CHOICES, *(tool.name for tool in tools)):
+        known = ", ".join((_AUTO, *_CHOICES))
+        raise InvalidField("tool_choice", f"{given}: known are {known} and the names of its tools")
+    if not isinstance(prompt, Conversation):
+        cure = "only OpenAI-compatible servers make a model follow it: leave it out"
+        raise InvalidField("tool_choice", f"{given}, and {cure}")
+    return ToolChoice(prompt.messages, prompt.tools, choice=item.tool_choice)
 
 
 def _count(prompt: ModelInput) -> int | None:

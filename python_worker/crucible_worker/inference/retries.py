@@ -24,9 +24,12 @@ from crucible_bridge.types import (
     ModelInput,
     ModelRef,
     OpenAIModel,
+    ParsedResponse,
     Problem,
+    RawResponse,
     SampledSequence,
     TinkerModel,
+    ToolSpec,
 )
 from crucible_worker.backends.base import Capability, Model, Reading, Rendered, Tokenizer, WrappedModel
 from crucible_worker.backends.distributions import HIGHEST_LOGPROB, Measured, impossible
@@ -598,6 +601,10 @@ class _GatedTokenizer(Tokenizer):
     def has_chat_template(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride] (read only)
         return self._tokenizer.has_chat_template
 
+    @property
+    def tool_form(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride] (read only)
+        return self._tokenizer.tool_form
+
     async def encode(self, text: str) -> Sequence[int]:
         tokens = await self._gate.call(self._tokenizer.encode, (text,), model=self._model)
         if self._listener is not None:
@@ -630,10 +637,14 @@ class _GatedTokenizer(Tokenizer):
             listener.encoded(Conversation(tuple(messages)), tokens)
         return tokens
 
-    async def render_chat(self, messages: Sequence[ChatMessage], *, generation_prompt: bool) -> Rendered:
-        options = {"generation_prompt": generation_prompt}
+    async def render_chat(
+        self, messages: Sequence[ChatMessage], *, generation_prompt: bool, tools: Sequence[ToolSpec] = ()
+    ) -> Rendered:
+        options: dict[str, Any] = {"generation_prompt": generation_prompt}
+        if tools:
+            options["tools"] = tools
         rendered = await self._gate.call(self._tokenizer.render_chat, (messages,), options, model=self._model)
-        return self._record(messages, rendered)
+        return self._record(messages, rendered, tools)
 
     async def decode(self, tokens: Sequence[int]) -> str:
         return await self._gate.call(self._tokenizer.decode, (tokens,), model=self._model)
@@ -641,18 +652,31 @@ class _GatedTokenizer(Tokenizer):
     async def show(self, tokens: Sequence[int]) -> str:
         return await self._gate.call(self._tokenizer.show, (tokens,), model=self._model)
 
+    async def decode_calls(self, tokens: Sequence[int]) -> str:
+        return await self._gate.call(self._tokenizer.decode_calls, (tokens,), model=self._model)
+
+    async def parse_cookbook(self, renderer: str, response: RawResponse) -> ParsedResponse:
+        return await self._gate.call(self._tokenizer.parse_cookbook, (renderer, response), model=self._model)
+
     async def render_cookbook(
-        self, renderer: str, messages: Sequence[ChatMessage], *, train_on: str | None = None
+        self,
+        renderer: str,
+        messages: Sequence[ChatMessage],
+        *,
+        train_on: str | None = None,
+        tools: Sequence[ToolSpec] = (),
     ) -> Rendered:
-        options = {"train_on": train_on}
+        options: dict[str, Any] = {"train_on": train_on}
+        if tools:
+            options["tools"] = tools
         rendered = await self._gate.call(
             self._tokenizer.render_cookbook, (renderer, messages), options, model=self._model
         )
-        return self._record(messages, rendered)
+        return self._record(messages, rendered, tools)
 
-    def _record(self, messages: Sequence[ChatMessage], rendered: Rendered) -> Rendered:
+    def _record(self, messages: Sequence[ChatMessage], rendered: Rendered, tools: Sequence[ToolSpec]) -> Rendered:
         if self._listener is not None:
-            text = Conversation(tuple(messages)) if rendered.text is None else rendered.text
+            text = Conversation(tuple(messages), tuple(tools)) if rendered.text is None else rendered.text
             self._listener.encoded(text, rendered.tokens)
         return rendered
 

@@ -84,7 +84,7 @@ class Transcript:
         size = prompt_bytes(prompt)
         for answer in answers:
             size += text_bytes(answer.text)
-            if answer.reasoning or answer.refusal or answer.tool_calls:
+            if answer.reasoning or answer.refusal or answer.tool_calls or answer.unparsed_tool_calls:
                 size += reply_bytes(answer)
         if not model and self._first_tokens is None:
             self._first_tokens = tokens
@@ -185,4 +185,5 @@ def _turn_of(model: str, answer: SampledSequence, opening: str) -> Turn:
         reasoning="\n\n".join(filter(None, (answer.reasoning, written))),
         refusal=answer.refusal,
         tool_calls=answer.tool_calls,
+        unparsed_tool_calls=answer.unparsed_tool_calls,
     )

@@ -38,12 +38,18 @@ from crucible_bridge.types import (
     ToolCall,
     TruncatedPart,
     Turn,
+    UnparsedToolCall,
 )
 from crucible_worker.journal.packing import (
     pack_text,
     unpack_text,
 )
-from crucible_worker.util.message_values import further_bytes, message_from_value, messages_to_values
+from crucible_worker.util.message_values import (
+    conversation_from_values,
+    conversation_to_values,
+    further_bytes,
+    tools_bytes,
+)
 from crucible_worker.util.reasoning import part_thinking
 
 __all__ = [
@@ -176,9 +182,8 @@ def frame_of(prompt: SamplePrompt, kernel: str) -> Frame | None:
     if isinstance(prompt, str):
         text, role, before = prompt, None, ()
     else:
-        for message in prompt.messages:
-            if not message.is_pair:
-                return None
+        if prompt.tools or not all(message.is_pair for message in prompt.messages):
+            return None
         *earlier, last = prompt.messages
         before = tuple([(message.role, message.content) for message in earlier]) if earlier else ()
         text, role = last.content, last.role
@@ -286,16 +291,16 @@ def reply_to_record(result: SampleResult, turns: Sequence[Turn]) -> bytes | None
 
     Reasoning that can be read from a text is not stored again.
     """
-    if not (turns or result.reasoning or result.refusal or result.tool_calls or result.truncated):  # as a rule
+    further = result.reasoning or result.refusal or result.tool_calls or result.unparsed_tool_calls
+    if not (further or turns or result.truncated):  # as a rule
         return None
-    own = _reply_to_value(result.reasoning, result.refusal, result.tool_calls, result.output)
+    own = _reply_to_value(result, result.output)
     if result.reasoning and not own[0]:
         own[0] = _IN_TEXT
     of_turns = [
         [index, *extra]
         for index, turn in enumerate(turns)
-        if turn.role == "assistant"
-        and any(extra := _reply_to_value(turn.reasoning, turn.refusal, turn.tool_calls, turn.text))
+        if turn.role == "assistant" and any(extra := _reply_to_value(turn, turn.text))
     ]
     left_out = [[part.part, part.bytes, part.limit] for part in result.truncated]
     return closed(pack_text([own, of_turns, left_out])) if any(own) or of_turns or left_out else None
@@ -313,13 +318,14 @@ def with_reply(result: SampleResult, record: bytes | None) -> tuple[SampleResult
     if any(part.part == TURNS for part in result.truncated):
         further = {}  # turns are missing: which of them these belong to is not known
     turns = [_turn_with_reply(turn, further.get(index)) for index, turn in enumerate(result.turns)]
-    reasoning, refusal, calls = own
+    reasoning, refusal, calls, *unparsed = own
     found = dataclasses.replace(
         result,
         turns=tuple(turns),
         reasoning=part_thinking(result.output)[0] if reasoning == _IN_TEXT else reasoning or "",
         refusal=refusal,
         tool_calls=_calls_from(calls),
+        unparsed_tool_calls=_unparsed_from(unparsed),
         truncated=(*result.truncated, *_left_out_from(left_out)),
     )
     return found, reply_bytes(found) + sum(map(reply_bytes, turns))
@@ -327,18 +333,20 @@ def with_reply(result: SampleResult, record: bytes | None) -> tuple[SampleResult
 
 def reply_bytes(extra: SampleResult | SampledSequence | Turn) -> int:
     """Approximate size of what an answer has besides its text."""
-    if not (extra.reasoning or extra.refusal or extra.tool_calls):  # as a rule
+    if not (extra.reasoning or extra.refusal or extra.tool_calls or extra.unparsed_tool_calls):  # as a rule
         return 0
-    return text_bytes(extra.reasoning) + text_bytes(extra.refusal) + _calls_bytes(extra.tool_calls)
+    return text_bytes(extra.reasoning) + text_bytes(extra.refusal) + _calls_bytes(extra)
 
 
-def _calls_bytes(calls: Iterable[ToolCall]) -> int:
-    return sum(text_bytes(call.name) + text_bytes(call.arguments) + text_bytes(call.id) for call in calls)
+def _calls_bytes(extra: SampleResult | SampledSequence | Turn) -> int:
+    parsed = (text_bytes(call.name) + text_bytes(call.arguments) + text_bytes(call.id) for call in extra.tool_calls)
+    unparsed = (text_bytes(call.text) + text_bytes(call.error) for call in extra.unparsed_tool_calls)
+    return sum(parsed) + sum(unparsed)
 
 
 def bounded_reply(result: SampleResult, most: int) -> SampleResult:
     """A result whose reasoning, refusal and calls of tools have at most `most` bytes, each after what is before it."""
-    if not (result.reasoning or result.refusal or result.tool_calls):  # as a rule
+    if not (result.reasoning or result.refusal or result.tool_calls or result.unparsed_tool_calls):  # as a rule
         return result
     left_out: list[TruncatedPart] = []
     texts: list[str] = []
@@ -348,35 +356,53 @@ def bounded_reply(result: SampleResult, most: int) -> SampleResult:
         texts.append(short)
         if lost:
             left_out.append(TruncatedPart(part=part, bytes=lost, limit=SAMPLE_LIMIT))
-    calls = result.tool_calls
-    size = _calls_bytes(calls)
+    calls, unparsed = result.tool_calls, result.unparsed_tool_calls
+    size = _calls_bytes(result)
     if size > most:
         left_out.append(TruncatedPart(part=TOOL_CALLS, bytes=size, limit=SAMPLE_LIMIT))
-        calls = ()
+        calls = unparsed = ()
     if not left_out:
         return result
     return dataclasses.replace(
-        result, reasoning=texts[0], refusal=texts[1], tool_calls=calls, truncated=(*result.truncated, *left_out)
+        result,
+        reasoning=texts[0],
+        refusal=texts[1],
+        tool_calls=calls,
+        unparsed_tool_calls=unparsed,
+        truncated=(*result.truncated, *left_out),
     )
 
 
-def _reply_to_value(reasoning: str, refusal: str, calls: Sequence[ToolCall], text: str) -> list[Any]:
-    apart = "" if reasoning and reasoning == part_thinking(text)[0] else reasoning
-    return [apart, refusal, [[call.name, call.arguments, call.id] for call in calls]]
+def _reply_to_value(extra: SampleResult | Turn, text: str) -> list[Any]:
+    apart = "" if extra.reasoning and extra.reasoning == part_thinking(text)[0] else extra.reasoning
+    calls = [[call.name, call.arguments, call.id] for call in extra.tool_calls]
+    unparsed = [[call.text, call.error] for call in extra.unparsed_tool_calls]
+    return [apart, extra.refusal, calls, *([unparsed] if unparsed else [])]
 
 
 def _turn_with_reply(turn: Turn, extra: Sequence[Any] | None) -> Turn:
     if turn.role != "assistant":
         return turn
-    reasoning, refusal, calls = extra or ("", "", ())
+    reasoning, refusal, calls, *unparsed = extra or ("", "", ())
     reasoning = reasoning or part_thinking(turn.text)[0]
-    if not (reasoning or refusal or calls):  # as a rule
+    if not (reasoning or refusal or calls or unparsed):  # as a rule
         return turn
-    return dataclasses.replace(turn, reasoning=reasoning, refusal=refusal, tool_calls=_calls_from(calls))
+    return dataclasses.replace(
+        turn,
+        reasoning=reasoning,
+        refusal=refusal,
+        tool_calls=_calls_from(calls),
+        unparsed_tool_calls=_unparsed_from(unparsed),
+    )
 
 
 def _calls_from(values: Iterable[Sequence[str]]) -> tuple[ToolCall, ...]:
     return tuple(ToolCall(name=name, arguments=arguments, id=given) for name, arguments, given in values)
+
+
+def _unparsed_from(values: Sequence[Sequence[Sequence[str]]]) -> tuple[UnparsedToolCall, ...]:
+    """Calls that cannot be parsed; records of releases before have none."""
+    return tuple(UnparsedToolCall(text=text, error=error) for listed in values for text, error in listed)
 
 
 def prompt_bytes(prompt: SamplePrompt | None) -> int:
@@ -385,6 +411,8 @@ def prompt_bytes(prompt: SamplePrompt | None) -> int:
         return text_bytes(prompt)
     count = 0
     if isinstance(prompt, Conversation):
+        if prompt.tools:
+            count += tools_bytes(prompt.tools)
         for message in prompt.messages:
             count += text_bytes(message.role) + text_bytes(message.content)
             if not message.is_pair:
@@ -452,7 +480,8 @@ def _truncated_content(sample: Sample, most: int) -> list[Any]:
         roles = [message.role for message in sample.input.messages]
         contents = take(INPUT, [message.content for message in sample.input.messages], roles)
         asked = [list(pair) for pair in zip(roles, contents)] or ""
-        _count_lost(left_out, INPUT, sum(map(further_bytes, sample.input.messages)))
+        further = sum(map(further_bytes, sample.input.messages)) + tools_bytes(sample.input.tools)
+        _count_lost(left_out, INPUT, further)
     else:
         # The beginning of tokens or images would be of no use.
         asked = input_to_value(sample.input)
@@ -481,7 +510,7 @@ def _truncated_prompt(prompt: SamplePrompt, most: int) -> tuple[list[Any], int]:
         text, lost = _truncated(prompt, most)
         return [_TEXT, text], lost
     assert isinstance(prompt, Conversation)
-    messages, lost = [], 0
+    messages, lost = [], tools_bytes(prompt.tools)
     for message in prompt.messages:
         most -= text_bytes(message.role) + 2 * _TEXT_BYTES
         if most < 0:  # a text without its role is of no use
@@ -523,8 +552,8 @@ def _prompt_to_value(prompt: SamplePrompt) -> list[Any]:
     match prompt:
         case str():
             return [_TEXT, prompt]
-        case Conversation(messages):
-            return [_MESSAGES, messages_to_values(messages)]
+        case Conversation():
+            return [_MESSAGES, conversation_to_values(prompt)]
         case TokenPrompt(count):
             return [_TOKENS, count]
 
@@ -534,7 +563,7 @@ def _prompt_from_value(value: Sequence[Any], frame: Callable[[int], Frame], kern
     if kind == _TEXT:
         return held
     if kind == _MESSAGES:
-        return Conversation(tuple(map(message_from_value, held)))
+        return conversation_from_values(held)
     return TokenPrompt(held) if kind == _TOKENS else _framed(frame(held), kernel)
 
 
@@ -578,7 +607,7 @@ def input_to_value(asked: str | Conversation | Datum) -> Any:
     if isinstance(asked, str):
         return asked
     if isinstance(asked, Conversation):
-        return messages_to_values(asked.messages)
+        return conversation_to_values(asked)
     arrays = {key: _tensor_to_value(array) for key, array in asked.loss_fn_inputs.items()}
     return {"chunks": [_chunk_to_value(chunk) for chunk in asked.model_input.chunks], "arrays": arrays}
 
@@ -592,7 +621,7 @@ def input_from_value(value: Any) -> str | Conversation | Datum:
             model_input=ModelInput(tuple(_chunk_from_value(chunk) for chunk in value["chunks"])),
             loss_fn_inputs={key: _tensor_from_value(tensor) for key, tensor in value["arrays"].items()},
         )
-    return Conversation(tuple(map(message_from_value, value)))
+    return conversation_from_values(value)
 
 
 def _tensor_to_value(array: Any) -> list[Any]:

@@ -183,7 +183,10 @@ MAX_ROW_BYTES = 1024
 
 _APART = "kept_apart"
 _BESIDE = frozenset(
-    {"verdict", "evaluator", "sample", "prompt", "turns", "truncated", "usage", "reasoning", "refusal", "tool_calls"}
+    {
+        *("verdict", "evaluator", "sample", "prompt", "turns", "truncated", "usage"),
+        *("reasoning", "refusal", "tool_calls", "unparsed_tool_calls"),
+    }
 )
 _SAMPLE = tuple(field.name for field in dataclasses.fields(SampleResult) if field.name not in _BESIDE)
 """Fields of a sample's record: those that every release knows. Verdict and evaluator are separate columns; prompt,

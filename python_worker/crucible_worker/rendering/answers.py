@@ -6,7 +6,6 @@ Every backend's answers are separated here: reasoning, text, calls of tools, and
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections.abc import Sequence
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField
@@ -22,7 +21,7 @@ from crucible_bridge.types import (
     SamplingParams,
     Termination,
     TokensChunk,
-    ToolCall,
+    ToolSpec,
     UnparsedToolCall,
 )
 from crucible_worker.backends.base import ANSWERING, Capability, Model, Tokenizer
@@ -42,13 +41,15 @@ from crucible_worker.rendering.prompts import (
     messages_of,
     plain_text,
     render_question,
+    require_tokenizer,
     stops_of,
+    tools_of,
 )
+from crucible_worker.rendering.tool_calls import ParsedCalls, parse_calls
 from crucible_worker.util.parsing import LARGE_BYTES, aside_if_large
 from crucible_worker.util.reasoning import OPENING_TOKENS, opening_of_prompt, parted
 
 __all__ = [
-    "MAX_CALL_CHARS",
     "Answered",
     "Finished",
     "Stops",
@@ -61,6 +62,7 @@ __all__ = [
     "resolved",
     "sample_answers",
     "takes_template",
+    "with_calls",
 ]
 
 # What ends an answer to a renderer's prompt.
@@ -82,6 +84,8 @@ class Stops:
     """The text of the end-of-sequence token; empty if there is none, or if its text is not known."""
     opening: str = ""
     """What the renderer opens the answer with: the end of a prompt, if it is a tag of reasoning."""
+    tool_form: str = ""
+    """The form in which calls of tools are written, see `tool_calls.py`."""
 
 
 def takes_template(tokenizer: Tokenizer, renderer: str) -> bool:
@@ -112,7 +116,11 @@ async def find_stops(tokenizer: Tokenizer | None, renderer: str) -> Stops:
     encoded = await tokenizer.tokenize(texts, add_special_tokens=False) if texts else ()
     end = "" if tokenizer.eos_token_id is None else await tokenizer.show([tokenizer.eos_token_id])
     return Stops(
-        texts=texts, tokens=tuple(tokens[0] for tokens in encoded if len(tokens) == 1), end=end, opening=opening
+        texts=texts,
+        tokens=tuple(tokens[0] for tokens in encoded if len(tokens) == 1),
+        end=end,
+        opening=opening,
+        tool_form=tokenizer.tool_form,
     )
 
 
@@ -172,9 +180,6 @@ async def _opening(tokenizer: Tokenizer) -> str:
 #
 # has the reasoning "6*7", the text "It is", one call of the tool "show", and ended with a stop sequence.
 
-MAX_CALL_CHARS = 256 * 1024
-"""Of a call of a tool; Python's parser of JSON lets no other thread run, and takes 20 ms for the worst ones."""
-_OPEN, _CLOSE = "<tool_call>", "</tool_call>"
 _STOPPED = "stop"
 
 
@@ -183,8 +188,8 @@ def parse_text(response: RawResponse, text: str, stops: Stops, renderer: str) ->
 
     - `raw`: the text as it stands. `role_colon`: the answer without the white space around it. Neither has reasoning or
       calls of tools.
-    - `auto` and `chat_template`: reasoning as `util.reasoning` separates it, and calls of tools as JSON with
-      a name and arguments in `<tool_call>...</tool_call>`.
+    - `auto` and `chat_template`: reasoning as `util.reasoning` separates it, and calls of tools in the form of the
+      template, see `tool_calls.py`.
 
     Args:
         response: for its `stop_reason`.
@@ -201,7 +206,7 @@ def parse_text(response: RawResponse, text: str, stops: Stops, renderer: str) ->
         termination = Termination.MALFORMED
     if renderer == RAW:
         return ParsedResponse(text=content, termination=termination)
-    return _message(content, termination, stops.opening)
+    return _message(content, termination, stops)
 
 
 def _ended(text: str, stops: Stops, *, plain: bool) -> tuple[str, Termination, str]:
@@ -242,64 +247,23 @@ def _role_colon(response: RawResponse, text: str, stops: Stops, renderer: str) -
     return ParsedResponse(text=answer_of(body, renderer), termination=termination)
 
 
-def _message(content: str, termination: Termination, opening: str) -> ParsedResponse:
+def _message(content: str, termination: Termination, stops: Stops) -> ParsedResponse:
+    opening = stops.opening
     if opening and not content.lstrip().startswith(opening):
         content = f"{opening}{content}"
     clean = termination in (Termination.STOP, Termination.EOS)
     parts = parted(content)
     if clean and parts.open:
         termination = Termination.MALFORMED
-    said, calls, unparsed = _without_calls(parts.answer)
-    if clean and unparsed:
+    parsed = parse_calls(parts.answer, stops.tool_form)
+    if clean and parsed.unparsed:
         termination = Termination.MALFORMED
     return ParsedResponse(
-        text=said,
+        text=parsed.text,
         reasoning=parts.reasoning,
-        tool_calls=tuple(calls),
-        unparsed_tool_calls=tuple(unparsed),
+        tool_calls=parsed.calls,
+        unparsed_tool_calls=parsed.unparsed,
         termination=termination,
-    )
-
-
-def _without_calls(text: str) -> tuple[str, list[ToolCall], list[UnparsedToolCall]]:
-    if _OPEN not in text:
-        return text, [], []
-    kept: list[str] = []
-    calls: list[ToolCall] = []
-    unparsed: list[UnparsedToolCall] = []
-    end = 0
-    while (start := text.find(_OPEN, end)) >= 0:
-        kept.append(text[end:start])
-        close = text.find(_CLOSE, start)
-        end = len(text) if close < 0 else close + len(_CLOSE)
-        inner = text[start + len(_OPEN) : len(text) if close < 0 else close]
-        found = "is not closed" if close < 0 else _call(inner)
-        if isinstance(found, ToolCall):
-            calls.append(found)
-        else:
-            unparsed.append(UnparsedToolCall(text=text[start:end], error=found))
-    kept.append(text[end:])
-    return "".join(kept).strip(), calls, unparsed
-
-
-def _call(text: str) -> ToolCall | str:
-    """A call of a tool; else what is wrong with it."""
-    if len(text) > MAX_CALL_CHARS:
-        return f"has {len(text):,} characters; at most {MAX_CALL_CHARS:,} are parsed"
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        return f"is not JSON: {error}"
-    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
-        return "has no name of a tool"
-    arguments = value.get("arguments", {})
-    if not isinstance(arguments, dict):
-        return "has arguments that are no object"
-    given = value.get("id")
-    return ToolCall(
-        name=value["name"],
-        arguments=json.dumps(arguments, ensure_ascii=False),
-        id=given if isinstance(given, str) else "",
     )
 
 
@@ -347,7 +311,9 @@ def finished(sequence: SampledSequence, stops: Sequence[str], opening: str = "")
     parts = parted(text, opening="" if apart else opening, stops=stops, truncated=sequence.stop_reason == "length")
     ended = parts.end < len(text)
     told = text[: parts.end]
-    silent = bool(apart) and not (parts.answer.strip() or sequence.refusal or sequence.tool_calls)
+    silent = bool(apart) and not (
+        parts.answer.strip() or sequence.refusal or sequence.tool_calls or sequence.unparsed_tool_calls
+    )
     if ended or parts.reasoning:
         sequence = dataclasses.replace(
             sequence,
@@ -425,7 +391,61 @@ async def ask(
         else:
             opening = opening_of_prompt(rendered.text)
     sampled = await model.sample(prompt, params, num_samples)
-    return Answered(prompt=prompt, answers=await _all_finished(sampled, params.stop, opening))
+    answers = await _all_finished(sampled, params.stop, opening)
+    if isinstance(input, Conversation) and input.tools:
+        answers = await with_calls(tokenizer, answers, input.tools, renderer, stops=params.stop, opening=opening)
+    return Answered(prompt=prompt, answers=answers)
+
+
+async def with_calls(
+    tokenizer: Tokenizer | None,
+    answers: Sequence[Finished],
+    tools: Sequence[ToolSpec],
+    renderer: str,
+    *,
+    stops: Sequence[str],
+    opening: str,
+) -> Sequence[Finished]:
+    """Separate calls of tools from the answers of a model whose prompt was made here.
+
+    Args:
+        tokenizer: the model's, which made the prompt.
+        answers: its answers.
+        tools: those that the model was shown.
+        renderer: what made the prompt.
+        stops: the stop strings.
+        opening: as of `finished`.
+    """
+    known = require_tokenizer(tokenizer)
+    return [await _with_calls(known, answer, tools, renderer, stops, opening) for answer in answers]
+
+
+async def _with_calls(
+    tokenizer: Tokenizer, answer: Finished, tools: Sequence[ToolSpec], renderer: str, stops: Sequence[str], opening: str
+) -> Finished:
+    sequence = answer.sequence
+    if renderer.startswith(COOKBOOK):
+        parsed = await _calls_of_cookbook(tokenizer, sequence, renderer)
+    else:
+        # Some tokenizers have the marks of calls as special tokens, which the text lacks.
+        marked = dataclasses.replace(sequence, text=await tokenizer.decode_calls(sequence.tokens), reasoning="")
+        said, form = finished(marked, stops, opening).answer, tokenizer.tool_form
+        parsed = await aside_if_large(len(said), lambda: parse_calls(said, form, tools))
+    if not (parsed.calls or parsed.unparsed):
+        return answer
+    sequence = dataclasses.replace(sequence, tool_calls=parsed.calls, unparsed_tool_calls=parsed.unparsed)
+    return dataclasses.replace(answer, sequence=sequence, answer=parsed.text)
+
+
+async def _calls_of_cookbook(tokenizer: Tokenizer, sequence: SampledSequence, renderer: str) -> ParsedCalls:
+    reason = sequence.stop_reason if sequence.stop_reason in (_STOPPED, "length") else ""
+    response = RawResponse(tokens=tuple(sequence.tokens), stop_reason=reason)
+    try:
+        found = await tokenizer.parse_cookbook(renderer.removeprefix(COOKBOOK), response)
+    except InvalidField as error:
+        unparsed = UnparsedToolCall(text=sequence.text, error=error.message)
+        return ParsedCalls(text="", unparsed=(unparsed,))
+    return ParsedCalls(text=found.text, calls=found.tool_calls, unparsed=found.unparsed_tool_calls)
 
 
 async def _all_finished(
@@ -450,7 +470,7 @@ async def _in_words(
     check_input(input, renderer)
     if renderer in (AUTO, SERVED, CHAT_TEMPLATE):
         # The server makes the prompt: whether it opens reasoning is not known.
-        asked = Conversation(tuple(messages_of(input))) if renderer == CHAT_TEMPLATE else input
+        asked = Conversation(tuple(messages_of(input)), tools_of(input)) if renderer == CHAT_TEMPLATE else input
         sampled = await model.sample_text(asked, params, num_samples)
         return await _all_finished(sampled, params.stop)
     if renderer == ROLE_COLON:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 from msgspec import Meta
@@ -23,6 +23,7 @@ from crucible_bridge.types import (
     ModelInput,
     ModelInputChunk,
     TokensChunk,
+    ToolSpec,
 )
 from crucible_worker.backends.base import Rendered, Tokenizer
 from crucible_worker.rendering import role_colon, tinker_cookbook
@@ -60,7 +61,9 @@ __all__ = [
     "require_tokenizer",
     "shifted",
     "stops_of",
+    "tools_of",
     "weights_of",
+    "with_tools",
 ]
 
 # The conversation that a prompt makes of a row, and its form as one text for models without a chat template.
@@ -83,12 +86,12 @@ ANSWER_SEPARATOR = " "
 class Prompted(Conversation):
     """A conversation that can be joined to one text, as its roles carry no meaning; those of data sets cannot."""
 
-    question: str
+    question: str = dataclasses.field(kw_only=True)
     """The question of the row, without additions of the prompt: a judge reads this text."""
 
 
 def plain_text(input: str | Conversation, delimiter: str | None = None) -> str | None:
-    """The input as text without a chat template; None for a conversation of a data set, which has roles.
+    """The input as text without a chat template; None for one with tools, or of a data set, which has roles.
 
     A conversation of one user message becomes the text of the message.
 
@@ -98,6 +101,8 @@ def plain_text(input: str | Conversation, delimiter: str | None = None) -> str |
     """
     if isinstance(input, str):
         return input
+    if input.tools:
+        return None
     if isinstance(input, Prompted):
         return joined(input.messages, delimiter)
     messages = input.messages
@@ -200,9 +205,13 @@ def check_input(input: str | Conversation | Datum, renderer: str) -> None:
         InvalidField: a conversation with roles for `raw` (RAW_CONVERSATION); images or calls of tools for `role_colon`.
     """
     if renderer == RAW and isinstance(input, Conversation) and plain_text(input) is None:
+        has = "tools" if input.tools else "roles"
         raise InvalidField(
-            "conversation", "has roles, and the renderer raw takes text alone", reason=Reason.RAW_CONVERSATION
+            "conversation", f"has {has}, and the renderer raw takes text alone", reason=Reason.RAW_CONVERSATION
         )
+    if renderer in ROLE_COLONS and tools_of(input):
+        problem = f"is given, and the renderer {renderer} has no form for tools: use chat_template"
+        raise InvalidField("conversation.tools", problem)
     if renderer == ROLE_COLON and isinstance(input, Conversation):
         for index, message in enumerate(input.messages):
             if not message.is_text:
@@ -356,10 +365,11 @@ async def render_question(tokenizer: Tokenizer | None, input: str | Conversation
         messages = messages_of(input)
         if not messages:
             raise InvalidField("input.messages", "is empty")
-        return await known.render_cookbook(renderer.removeprefix(COOKBOOK), messages)
+        return await known.render_cookbook(renderer.removeprefix(COOKBOOK), messages, **with_tools(tools_of(input)))
     if (text := plain_of(known, input, renderer)) is not None:
         return Rendered(tokens=await encode_text(known, text, plain=True), stop=stops_of(input), text=text)
-    return await _rendered(known, messages_of(input), generation_prompt=True)
+    tools = input.tools if isinstance(input, Conversation) else ()
+    return await _rendered(known, messages_of(input), generation_prompt=True, tools=tools)
 
 
 def plain_of(tokenizer: Tokenizer, input: str | Conversation, renderer: str) -> str | None:
@@ -451,6 +461,16 @@ def messages_of(input: str | Conversation) -> Sequence[ChatMessage]:
     return input.messages if isinstance(input, Conversation) else (ChatMessage("user", input),)
 
 
+def tools_of(input: str | Conversation | Datum) -> tuple[ToolSpec, ...]:
+    """The tools of a conversation; none of text and tokens."""
+    return input.tools if isinstance(input, Conversation) else ()
+
+
+def with_tools(tools: Sequence[ToolSpec]) -> dict[str, Any]:
+    """The option of a tokenizer for tools; one without tools needs not know it."""
+    return {"tools": tuple(tools)} if tools else {}
+
+
 def require_tokenizer(tokenizer: Tokenizer | None) -> Tokenizer:
     """The tokenizer, if there is one.
 
@@ -479,7 +499,11 @@ async def encode_text(tokenizer: Tokenizer, text: str, *, plain: bool = False) -
 
 
 async def encode_conversation(
-    tokenizer: Tokenizer, messages: Sequence[ChatMessage], *, generation_prompt: bool
+    tokenizer: Tokenizer,
+    messages: Sequence[ChatMessage],
+    *,
+    generation_prompt: bool,
+    tools: Sequence[ToolSpec] = (),
 ) -> Sequence[int]:
     """Tokens of a conversation by the model's chat template.
 
@@ -487,10 +511,12 @@ async def encode_conversation(
         FailedPrecondition: the model has no chat template.
         InvalidField: there is no message, or the template refuses them.
     """
-    return (await _rendered(tokenizer, messages, generation_prompt=generation_prompt)).tokens
+    return (await _rendered(tokenizer, messages, generation_prompt=generation_prompt, tools=tools)).tokens
 
 
-async def _rendered(tokenizer: Tokenizer, messages: Sequence[ChatMessage], *, generation_prompt: bool) -> Rendered:
+async def _rendered(
+    tokenizer: Tokenizer, messages: Sequence[ChatMessage], *, generation_prompt: bool, tools: Sequence[ToolSpec]
+) -> Rendered:
     if not tokenizer.has_chat_template:
         raise FailedPrecondition(
             "the model has no chat template: a conversation cannot be rendered for it; the renderer role_colon needs "
@@ -499,4 +525,6 @@ async def _rendered(tokenizer: Tokenizer, messages: Sequence[ChatMessage], *, ge
         )
     if not messages:
         raise InvalidField("input.messages", "is empty")
+    if tools:
+        return await tokenizer.render_chat(messages, generation_prompt=generation_prompt, tools=tools)
     return await tokenizer.render_chat(messages, generation_prompt=generation_prompt)

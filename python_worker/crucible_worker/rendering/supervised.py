@@ -14,7 +14,7 @@ import numpy as np
 
 from crucible_bridge.errors import FailedPrecondition, InvalidField
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import ChatMessage, Conversation, Datum, ModelInput, Sample
+from crucible_bridge.types import ChatMessage, Conversation, Datum, ModelInput, Sample, ToolSpec
 from crucible_worker.backends.base import Rendered, Tokenizer
 from crucible_worker.rendering import role_colon
 from crucible_worker.rendering.prompts import (
@@ -31,7 +31,9 @@ from crucible_worker.rendering.prompts import (
     plain_of,
     require_tokenizer,
     shifted,
+    tools_of,
     weights_of,
+    with_tools,
 )
 from crucible_worker.rendering.train_on import ALL_TOKENS, CUSTOMIZED, TrainOn, chosen, full_name, with_weights
 
@@ -215,7 +217,9 @@ async def render_weighted(
     if renderer == ROLE_COLON or renderer.startswith(COOKBOOK):
         tokens, weights = await _messages(known, sample.input, sample.targets, train_on, renderer)
     elif isinstance(sample.input, Conversation) and plain_of(known, sample.input, renderer) is None:
-        tokens, weights = await _conversation(known, _answered(sample.input.messages, sample.targets), train_on)
+        tokens, weights = await _conversation(
+            known, _answered(sample.input.messages, sample.targets), train_on, sample.input.tools
+        )
     else:
         tokens, weights = await _text(known, sample.input, sample.targets, renderer)
     return tokens, weights
@@ -255,7 +259,9 @@ async def _messages(
         )
     else:
         given = with_weights(messages, weights) if train_on == CUSTOMIZED else messages
-        rendered = await tokenizer.render_cookbook(renderer.removeprefix(COOKBOOK), given, train_on=full_name(train_on))
+        rendered = await tokenizer.render_cookbook(
+            renderer.removeprefix(COOKBOOK), given, train_on=full_name(train_on), **with_tools(tools_of(input))
+        )
     return _weighted(rendered)
 
 
@@ -277,10 +283,10 @@ def _answered(messages: Sequence[ChatMessage], targets: Sequence[str]) -> Sequen
 
 
 async def _conversation(
-    tokenizer: Tokenizer, messages: Sequence[ChatMessage], train_on: TrainOn
+    tokenizer: Tokenizer, messages: Sequence[ChatMessage], train_on: TrainOn, tools: Sequence[ToolSpec]
 ) -> tuple[np.ndarray, np.ndarray]:
     messages, weighted = chosen(messages, train_on) if messages else ((), ())
-    tokens = list(await encode_conversation(tokenizer, messages, generation_prompt=False))
+    tokens = list(await encode_conversation(tokenizer, messages, generation_prompt=False, tools=tools))
     if len(tokens) < 2:
         raise InvalidField("input.messages", "renders to less than two tokens: none can be predicted")
     if full_name(train_on) == ALL_TOKENS:
@@ -288,13 +294,17 @@ async def _conversation(
     weights = np.zeros(len(tokens), np.float32)
     for index, weight in enumerate(weighted):
         if weight:
-            start, end = await _span(tokenizer, messages, index, tokens)
+            start, end = await _span(tokenizer, messages, index, tokens, tools)
             weights[start:end] = weight
     return np.array(tokens, np.int64), weights
 
 
 async def _span(
-    tokenizer: Tokenizer, messages: Sequence[ChatMessage], index: int, tokens: Sequence[int]
+    tokenizer: Tokenizer,
+    messages: Sequence[ChatMessage],
+    index: int,
+    tokens: Sequence[int],
+    tools: Sequence[ToolSpec],
 ) -> tuple[int, int]:
     """The start of a message, after the tokens that open it, and its end.
 
@@ -303,12 +313,12 @@ async def _span(
     """
     before = messages[:index]
     if messages[index].role != "assistant":
-        opening = await _opening(tokenizer, messages, index)
+        opening = await _opening(tokenizer, messages, index, tools)
     elif before:
-        opening = await encode_conversation(tokenizer, before, generation_prompt=True)
+        opening = await encode_conversation(tokenizer, before, generation_prompt=True, tools=tools)
     else:  # the opening of its message cannot be separated from the message
         opening = ()
-    closing = await encode_conversation(tokenizer, messages[: index + 1], generation_prompt=False)
+    closing = await encode_conversation(tokenizer, messages[: index + 1], generation_prompt=False, tools=tools)
     for part in (opening, closing):
         if list(part) != list(tokens[: len(part)]):
             raise FailedPrecondition(
@@ -319,13 +329,16 @@ async def _span(
     return len(opening), len(closing)
 
 
-async def _opening(tokenizer: Tokenizer, messages: Sequence[ChatMessage], index: int) -> Sequence[int]:
+async def _opening(
+    tokenizer: Tokenizer, messages: Sequence[ChatMessage], index: int, tools: Sequence[ToolSpec]
+) -> Sequence[int]:
     """The tokens up to the content of a message for which there is no generation prompt."""
     first, second = [
         await encode_conversation(
             tokenizer,
             (*messages[:index], dataclasses.replace(messages[index], content=probe, parts=(), tool_calls=())),
             generation_prompt=False,
+            tools=tools,
         )
         for probe in _PROBES
     ]

@@ -24,7 +24,9 @@ from crucible_bridge.types import (
     ReasoningPart,
     Termination,
     ToolCall,
+    ToolSpec,
     UnparsedToolCall,
+    tool_to_json,
 )
 from crucible_worker.backends.base import Rendered
 from crucible_worker.rendering.train_on import CUSTOMIZED
@@ -77,7 +79,14 @@ def preload() -> None:
         importlib.import_module("tinker_cookbook.renderers")
 
 
-def render(tokenizer: Any, renderer: str, messages: Sequence[ChatMessage], *, train_on: str | None = None) -> Rendered:
+def render(
+    tokenizer: Any,
+    renderer: str,
+    messages: Sequence[ChatMessage],
+    *,
+    train_on: str | None = None,
+    tools: Sequence[ToolSpec] = (),
+) -> Rendered:
     """Render a conversation with a renderer of tinker-cookbook. Takes a second or two the first time.
 
     Args:
@@ -86,15 +95,18 @@ def render(tokenizer: Any, renderer: str, messages: Sequence[ChatMessage], *, tr
         messages: at least one.
         train_on: None for a prompt with the stop sequences of its answer; else the name of a `TrainOnWhat`. For
             "customized", every message has a weight of 0 or 1.
+        tools: those that the model may call, checked.
 
     Raises:
         FailedPrecondition: tinker-cookbook, or what it imports, is not installed (EXTRA_NOT_INSTALLED); it has no such
             renderer, or none that accepts this tokenizer (UNKNOWN_RENDERER).
-        InvalidField: the renderer refuses the conversation.
+        InvalidField: the renderer refuses the conversation, or has no form for tools.
     """
     made = _made(tokenizer, renderer, images=any(message.images for message in messages))
     try:
         plain = _cookbook_messages(messages, customized=train_on == CUSTOMIZED)
+        if tools:
+            plain = _with_tools(made, renderer, plain, tools)
         rendered = _prompt(made, tokenizer, plain) if train_on is None else _measured(made, plain, train_on)
     except BridgeError:
         raise
@@ -203,6 +215,31 @@ def _cookbook_messages(messages: Sequence[ChatMessage], *, customized: bool) -> 
             plain["trainable"] = message.weight == 1
         found.append(plain)
     return found
+
+
+def _with_tools(
+    made: Any, renderer: str, messages: list[dict[str, Any]], tools: Sequence[ToolSpec]
+) -> list[dict[str, Any]]:
+    """The messages after those with which the renderer begins a conversation with tools.
+
+    The system message at the beginning becomes a part of them, with its weight.
+    """
+    listed: list[dict[str, Any]] = []
+    for tool in tools:
+        function = tool_to_json(tool)["function"]
+        # Its type has these keys, all of them.
+        schema = function.get("parameters", {"type": "object", "properties": {}})
+        listed.append({"name": tool.name, "description": tool.description, "parameters": schema})
+    system, rest = ({}, messages) if messages[0]["role"] != "system" else (messages[0], messages[1:])
+    text = system.get("content", "")
+    if not isinstance(text, str):
+        raise InvalidField("input.messages[0]", "has parts: beside tools, the system's message is text alone")
+    try:
+        before = made.create_conversation_prefix_with_tools(listed, text)
+    except NotImplementedError as error:
+        raise InvalidField("input.tools", f"is given, and the renderer {renderer!r} has no form for tools") from error
+    weighted = {"trainable": system.get("trainable", False)} if any("trainable" in message for message in rest) else {}
+    return [*({**message, **weighted} for message in before), *rest]
 
 
 def _cookbook_part(part: MessagePart) -> dict[str, Any]:

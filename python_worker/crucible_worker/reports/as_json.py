@@ -22,6 +22,7 @@ from crucible_bridge.types import (
     ToolCall,
     Turn,
     message_text,
+    tool_to_json,
 )
 from crucible_worker.reports.facts import (
     engine_as_data,
@@ -228,7 +229,13 @@ def prompt_as_data(prompt: SamplePrompt | None) -> Any:
 def said_as_data(said: SampleResult | Turn) -> dict[str, Any]:
     """What an answer has besides its text, as far as there is any: reasoning, refusal, calls of tools."""
     calls = [{"id": call.id, "name": call.name, "arguments": call.arguments} for call in said.tool_calls]
-    found = {"reasoning": said.reasoning, "refusal": said.refusal, "tool_calls": calls}
+    unparsed = [{"text": call.text, "error": call.error} for call in said.unparsed_tool_calls]
+    found = {
+        "reasoning": said.reasoning,
+        "refusal": said.refusal,
+        "tool_calls": calls,
+        "unparsed_tool_calls": unparsed,
+    }
     return {name: value for name, value in found.items() if value}
 
 
@@ -238,13 +245,17 @@ def shown_output(result: SampleResult) -> str:
         return result.output
     if result.refusal:
         return f'(refused: "{result.refusal}")'
-    if result.tool_calls:
-        return f"(called {', '.join(_called(call) for call in result.tool_calls)})"
+    if result.tool_calls or result.unparsed_tool_calls:
+        called = [*map(_called, result.tool_calls), *(_UNPARSED for _ in result.unparsed_tool_calls)]
+        return f"(called {', '.join(called)})"
     return f"({result.method})" if result.reasoning and result.method else result.output
 
 
+_UNPARSED = "a tool in a form that cannot be parsed"
+
+
 def _called(call: ToolCall) -> str:
-    return f"the tool {call.name}" if call.name else "a tool in a form that cannot be parsed"
+    return f"the tool {call.name}" if call.name else _UNPARSED
 
 
 def asked_text(result: SampleResult) -> str:
@@ -274,7 +285,11 @@ def input_as_data(asked: str | Conversation | Datum) -> Any:
 
 
 def _messages(conversation: Conversation) -> list[dict[str, str]]:
-    return [{"role": message.role, "content": message_text(message)} for message in conversation.messages]
+    said = [{"role": message.role, "content": message_text(message)} for message in conversation.messages]
+    if not conversation.tools:
+        return said
+    listed = "\n".join(json.dumps(tool_to_json(tool), ensure_ascii=False) for tool in conversation.tools)
+    return [{"role": "tools", "content": listed}, *said]
 
 
 def _turn_as_data(turn: Turn) -> Mapping[str, Any]:

@@ -341,7 +341,11 @@ def _with_short_forms(name: str, properties: dict[str, Schema], definitions: dic
             forms.append(_TEXT)
         case "Dataset":
             forms += [_TEXT, properties["inline"]]
-        case "Conversation" | "InlineDataset" | "ChoiceScorer" | "Marks" | "Tags" | "TensorList":
+        case "Conversation":
+            forms.append(properties["messages"])
+        case "ToolSpec":
+            forms.append({"type": "object", "properties": {"function": {"type": "object"}}, "required": ["function"]})
+        case "InlineDataset" | "ChoiceScorer" | "Marks" | "Tags" | "TensorList":
             forms += properties.values()
         case "ModelInput":
             forms.append(_reference(_ARRAY, definitions))

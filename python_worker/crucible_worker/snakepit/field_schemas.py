@@ -260,6 +260,7 @@ FIELD_SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "RubricItem.references": {"minLength": 1},
     "Sample.id": {"maxLength": 1000},
     "SampleItem.num_samples": {"minimum": 1, "default": 1},
+    "SampleItem.tool_choice": {"maxLength": 512},
     "SampleRequest.items": {"minItems": 1},
     "SampleRequest.top_logprobs": {"minimum": 1},
     "SamplingParams.max_tokens": {"minimum": 1},
@@ -274,6 +275,7 @@ FIELD_SCHEMAS: Mapping[str, Mapping[str, Any]] = {
     "SyncRequest.experiment_id": {"maxLength": 200, "minLength": 1},
     "SyncRequest.timeout_ms": {"minimum": 0, "maximum": 600000, "default": 30000},
     "TokenizeRequest.texts": {"minItems": 1},
+    "ToolSpec.name": {"maxLength": 128, "minLength": 1},
     "UnfollowRunRequest.run_id": {"maxLength": 200, "minLength": 1},
     "WatchEvaluationRequest.evaluation_id": {"minLength": 1},
 }
@@ -347,6 +349,7 @@ REQUIRED_FIELDS: Mapping[str, tuple[str, ...]] = {
     "Teacher": ("model",),
     "Tensor": ("dtype",),
     "TokenizeRequest": ("model", "texts"),
+    "ToolSpec": ("name",),
     "UnfollowRunRequest": ("run_id",),
     "WatchEvaluationRequest": ("evaluation_id",),
 }

@@ -16,7 +16,7 @@ import numpy as np
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.message import Message
 
-from crucible_bridge.codec.content import model_input_to_v1
+from crucible_bridge.codec.content import model_input_to_v1, tool_spec_to_v1
 from crucible_bridge.codec.datasets import dataset_to_v1
 from crucible_bridge.codec.evaluation import MAX_ID_BYTES
 from crucible_bridge.codec.fields import child, entry
@@ -25,7 +25,7 @@ from crucible_bridge.codec.options import options_to_v1
 from crucible_bridge.codec.tensors import array_to_v1
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import Dataset, ModelInput, parse_model
+from crucible_bridge.types import Dataset, ModelInput, parse_model, tool_from_json
 from crucible_bridge.v1 import evaluation_pb2, grading_pb2, metrics_pb2, models_pb2, types_pb2
 from crucible_worker.snakepit.arguments import (
     Arguments,
@@ -153,6 +153,14 @@ def _conversation(message: Any, value: Any, field: str, arguments: Arguments, fi
     fill(message, {"messages": value} if isinstance(value, list | tuple) else value, field, arguments)
 
 
+def _tool_spec(message: Any, value: Any, field: str, arguments: Arguments, fill: Fill) -> None:
+    if isinstance(value, Mapping) and ("function" in value or isinstance(value.get("parameters"), Mapping)):
+        # The form of OpenAI's API; the message has schemas as JSON.
+        message.CopyFrom(tool_spec_to_v1(tool_from_json(value, field)))
+    else:
+        fill(message, value, field, arguments)
+
+
 def _model_input(message: Any, value: Any, field: str, arguments: Arguments, fill: Fill) -> None:
     if isinstance(value, Mapping) and "chunks" in value:
         return fill(message, value, field, arguments)
@@ -230,6 +238,7 @@ def _format(message: Any, value: Any, field: str, arguments: Arguments, fill: Fi
 
 SHORT_FORMS: Mapping[str, Short] = {
     types_pb2.Conversation.DESCRIPTOR.full_name: _conversation,
+    types_pb2.ToolSpec.DESCRIPTOR.full_name: _tool_spec,
     types_pb2.ModelInput.DESCRIPTOR.full_name: _model_input,
     types_pb2.ModelRef.DESCRIPTOR.full_name: _model,
     types_pb2.Tensor.DESCRIPTOR.full_name: _tensor,

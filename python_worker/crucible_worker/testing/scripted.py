@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import collections
 import dataclasses
+import json
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -26,8 +27,10 @@ from crucible_bridge.types import (
     ModelRef,
     SampledSequence,
     SamplingParams,
+    ToolSpec,
+    tool_to_json,
 )
-from crucible_worker.backends.base import Backend, Capability, Model, Tokenizer
+from crucible_worker.backends.base import Backend, Capability, Model, Rendered, Tokenizer
 
 __all__ = ["STALL", "Call", "ScriptedBackend", "ScriptedModel", "Stall"]
 
@@ -74,7 +77,8 @@ class ScriptedModel(Model, Tokenizer):
     eos_token_id = None
     bos_token_id = None
     has_chat_template = True
-    """A conversation is its messages' text, one after the other."""
+    """A conversation is its tools, each as JSON in a line, and its messages' text, one after the other; calls of tools
+    in an answer have the form `<tool_call>{"name": ..., "arguments": {...}}</tool_call>`."""
     answer: Callable[[str], str] = str.upper
     """Its answer to a prompt."""
     logprob: Callable[[int, int], float] = _token_logprob
@@ -131,6 +135,16 @@ class ScriptedModel(Model, Tokenizer):
     async def encode_chat(self, messages: Sequence[ChatMessage], *, generation_prompt: bool) -> Sequence[int]:
         """The code points of all contents."""
         return await self.encode("".join(message.content for message in messages))
+
+    async def render_chat(
+        self, messages: Sequence[ChatMessage], *, generation_prompt: bool, tools: Sequence[ToolSpec] = ()
+    ) -> Rendered:
+        """The code points of the tools, each as JSON in a line, and of all contents."""
+        tokens = await self.encode_chat(messages, generation_prompt=generation_prompt)
+        if not tools:
+            return Rendered(tokens=tokens)
+        listed = "".join(f"{json.dumps(tool_to_json(tool))}\n" for tool in tools)
+        return Rendered(tokens=[*await self.encode(listed), *tokens])
 
     async def sample(
         self, prompt: ModelInput, params: SamplingParams, num_samples: int = 1

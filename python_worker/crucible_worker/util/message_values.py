@@ -4,6 +4,10 @@ A role and a text, as every release writes them; what else there is, third:
 
     ["user", "12+34="]
     ["assistant", "", {"tool_calls": [["add", '{"a": 12}', "c1"]]}]
+
+The tools of a conversation stand before its messages, as a message of no one:
+
+    ["tools", "", {"tools": [["add", "Adds.", '{"type": "object"}', None, ""]]}]
 """
 
 from __future__ import annotations
@@ -11,9 +15,61 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from crucible_bridge.types import ChatMessage, ImageAssetChunk, ImageChunk, MessagePart, ReasoningPart, ToolCall
+from crucible_bridge.types import (
+    ChatMessage,
+    Conversation,
+    ImageAssetChunk,
+    ImageChunk,
+    MessagePart,
+    ReasoningPart,
+    ToolCall,
+    ToolSpec,
+)
 
-__all__ = ["further_bytes", "message_from_value", "message_to_value", "messages_to_values"]
+__all__ = [
+    "conversation_from_values",
+    "conversation_to_values",
+    "further_bytes",
+    "message_from_value",
+    "message_to_value",
+    "messages_to_values",
+    "tools_bytes",
+    "tools_from_values",
+    "tools_to_values",
+]
+
+_TOOLS = "tools"
+
+
+def conversation_to_values(conversation: Conversation) -> list[list[Any]]:
+    """A conversation as values: its messages, after its tools if it has some."""
+    values = messages_to_values(conversation.messages)
+    return [[_TOOLS, "", {_TOOLS: tools_to_values(conversation.tools)}], *values] if conversation.tools else values
+
+
+def conversation_from_values(values: Sequence[Sequence[Any]]) -> Conversation:
+    """The inverse."""
+    if values and len(first := values[0]) > 2 and _TOOLS in first[2]:
+        return Conversation(tuple(map(message_from_value, values[1:])), tools_from_values(first[2][_TOOLS]))
+    return Conversation(tuple(map(message_from_value, values)))
+
+
+def tools_to_values(tools: Iterable[ToolSpec]) -> list[list[Any]]:
+    """Tools as values."""
+    return [[tool.name, tool.description, tool.parameters, tool.strict, tool.returns] for tool in tools]
+
+
+def tools_from_values(values: Iterable[Sequence[Any]]) -> tuple[ToolSpec, ...]:
+    """The inverse."""
+    return tuple(
+        ToolSpec(name=name, description=description, parameters=parameters, strict=strict, returns=returns)
+        for name, description, parameters, strict, returns in values
+    )
+
+
+def tools_bytes(tools: Iterable[ToolSpec]) -> int:
+    """Approximate size of tools."""
+    return sum(len(tool.name) + len(tool.description) + len(tool.parameters) + len(tool.returns) for tool in tools)
 
 
 def messages_to_values(messages: Iterable[ChatMessage]) -> list[list[Any]]:

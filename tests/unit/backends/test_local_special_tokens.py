@@ -203,9 +203,10 @@ def test_names_in_parts_of_reasoning_are_text() -> None:
     several = ChatMessage("assistant", parts=(ReasoningPart(f"one {END}"), "x", ReasoningPart(f"{END} two")))
     shown = ChatMessage("assistant", parts=(ReasoningPart(f"one {END}"), "x", image))
 
-    hidden = special.hide([several, shown])
+    found = special.hide([several, shown])
 
-    assert hidden is not None
+    assert found is not None
+    hidden, _ = found
     assert not any(END in str(message) for message in hidden)
     assert special.restore(hidden[1].reasoning) == f"one {END}"
     assert [type(part) for part in hidden[0].parts] == [ReasoningPart, str, ReasoningPart]

@@ -8,8 +8,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crucible_bridge.errors import BackendError
-from crucible_bridge.types import ChatMessage, Conversation, ImageAssetChunk, ImageChunk, SamplingParams, ToolCall
-from crucible_worker.backends.base import MAX_TEXT_BYTES
+from crucible_bridge.types import (
+    ChatMessage,
+    Conversation,
+    ImageAssetChunk,
+    ImageChunk,
+    SamplingParams,
+    ToolCall,
+    ToolSpec,
+    UnparsedToolCall,
+)
+from crucible_worker.backends.base import MAX_TEXT_BYTES, ToolChoice
 from crucible_worker.backends.metering import Meter
 from crucible_worker.backends.openai.answers import chat_answer, completion_answer, report_usage
 from crucible_worker.backends.openai.bodies import MAX_SEED, chat_body, completion_body, seeded
@@ -360,7 +369,6 @@ def test_samples_of_one_prompt_have_seeds_of_their_own():
             {"content": None, "function_call": {"name": "show", "arguments": {"n": 1}}},
             ("", "", "", (ToolCall(name="show", arguments='{"n": 1}', id=""),)),
         ),
-        ({"content": None, "tool_calls": ["show"]}, ("", "", "", (ToolCall(name="", arguments='"show"', id=""),))),
     ],
 )
 def test_what_a_server_returns_apart_from_the_text_is_read(message, found):
@@ -368,6 +376,48 @@ def test_what_a_server_returns_apart_from_the_text_is_read(message, found):
     answer = chat_answer(chat(message=message), "s")
 
     assert (answer.text, answer.reasoning, answer.refusal, answer.tool_calls) == found
+
+
+@rows(
+    ("call", "text", "error"),
+    [
+        ("show", '"show"', "has no name of a tool"),
+        ({"function": {"name": "", "arguments": "{}"}}, "{}", "has no name of a tool"),
+        (
+            {"function": {"name": "f", "arguments": "[1]"}},
+            '{"name": "f", "arguments": "[1]"}',
+            "has arguments that are no object",
+        ),
+        (
+            {"function": {"name": "f", "arguments": '{"a": '}},
+            json.dumps({"name": "f", "arguments": '{"a": '}),
+            "has arguments that are not JSON: Expecting value: line 1 column 7 (char 6)",
+        ),
+    ],
+)
+def test_a_call_of_a_server_that_is_none_is_kept_with_its_reason(call, text, error):
+    """It is no call of a tool, and no error of the answer."""
+    answer = chat_answer(chat(message={"content": None, "tool_calls": [call, {"function": {"name": "g"}}]}), "s")
+
+    assert answer.unparsed_tool_calls == (UnparsedToolCall(text=text, error=error),)
+    assert answer.tool_calls == (ToolCall(name="g"),)
+
+
+def test_tools_are_sent_in_the_apis_form():
+    """With the choice of a tool, if the item has one; what a tool returns is for templates alone."""
+    tool = ToolSpec(name="f", description="Adds.", parameters='{"type": "object"}', strict=True, returns='{"a": 1}')
+    function = {"name": "f", "description": "Adds.", "parameters": {"type": "object"}, "strict": True}
+    asked = Conversation((ChatMessage("user", "q"),), (tool,))
+
+    def body(conversation):
+        made = chat_body("m", conversation, SamplingParams(max_tokens=4), logprobs=False)
+        return {key: value for key, value in made.items() if key.startswith("tool")}
+
+    assert body(asked) == {"tools": [{"type": "function", "function": function}]}
+    assert body(ToolChoice(asked.messages, asked.tools, choice="required"))["tool_choice"] == "required"
+    named = {"type": "function", "function": {"name": "f"}}
+    assert body(ToolChoice(asked.messages, asked.tools, choice="f"))["tool_choice"] == named
+    assert body(Conversation(asked.messages)) == {}
 
 
 def streamed(*choices):

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crucible_bridge.errors import BackendError, BridgeError
-from crucible_bridge.types import SampledSequence, ToolCall
+from crucible_bridge.types import SampledSequence, ToolCall, UnparsedToolCall
 from crucible_worker.backends.openai import documents, reading
 from crucible_worker.backends.openai.answers import chat_answer, completion_answer
 from crucible_worker.backends.openai.documents import read_document
@@ -136,10 +136,8 @@ async def test_another_process_reads_what_an_answer_has_apart(chats: bool) -> No
     answer = (chat_answer if chats else completion_answer)(document, "s")
 
     assert (answer.text, answer.reasoning, answer.refusal) == ("46", "12+34", "no")
-    assert answer.tool_calls == (
-        ToolCall(name="f", arguments='{"a": [1, 2], "b": {"c": 1}}', id="c"),
-        ToolCall(name="", arguments=json.dumps(custom)),
-    )
+    assert answer.tool_calls == (ToolCall(name="f", arguments='{"a": [1, 2], "b": {"c": 1}}', id="c"),)
+    assert answer.unparsed_tool_calls == (UnparsedToolCall(text=json.dumps(custom), error="has no name of a tool"),)
 
 
 async def test_another_process_reads() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import json
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -68,9 +69,11 @@ from crucible_bridge.types import (
     TinkerModel,
     TokensChunk,
     ToolCall,
+    ToolSpec,
     Trajectory,
     TrajectoryGroup,
     Transition,
+    UnparsedToolCall,
     Usage,
     Verdict,
     WorkerInfo,
@@ -152,7 +155,17 @@ chat_messages = (
         weight=weights,
     )
 )
-conversations = st.builds(Conversation, several(chat_messages, min_size=1))
+tool_specs = st.builds(
+    ToolSpec,
+    name=st.from_regex(r"[a-z_.-]{1,9}", fullmatch=True),
+    description=text,
+    parameters=st.just("") | st.dictionaries(text, text | st.none(), max_size=2).map(json.dumps),
+    strict=optional(st.booleans()),
+    returns=st.sampled_from(["", '{"type": "string"}']),
+)
+tool_lists = st.lists(tool_specs, max_size=3, unique_by=lambda tool: tool.name).map(tuple)
+conversations = st.builds(Conversation, several(chat_messages, min_size=1), tool_lists)
+unparsed_tool_calls = st.builds(UnparsedToolCall, text=text, error=text)
 text_conversations = st.builds(Conversation, several(text_messages, min_size=1))
 """What may stand before and after every question: images and calls of tools are refused there."""
 samples = st.builds(

@@ -20,11 +20,13 @@ from crucible_bridge.types import (
     MalformedRow,
     RowReader,
     Sample,
+    ToolSpec,
 )
 from crucible_bridge.types.rows import TEMPLATE_COLUMNS
 from tests.tables import rows
 
 GSM8K = "Natalia sold 48/2 = <<48/2=24>>24 clips in May.\n#### 72"
+TOOL = {"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": {"type": "object"}}}
 USER, ASSISTANT = {"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}
 
 
@@ -159,21 +161,42 @@ def test_a_row_of_two_shapes_refuses_the_data_set(row: dict[str, Any], shapes: s
 @rows(
     ("columns", "row"),
     [
-        ({}, {"messages": [USER], "tools": [{"type": "function"}]}),
-        ({}, {"prompt": [USER], "completion": [ASSISTANT], "tools": '[{"type": "function"}]'}),
-        ({"input": "chat"}, {"chat": [USER], "tools": [{"type": "function"}]}),
-        ({"input": "row.chat"}, {"row": {"chat": [USER], "tools": [{"type": "function"}]}}),
+        ({}, {"messages": [USER], "tools": [TOOL]}),
+        ({}, {"messages": [USER], "functions": [TOOL["function"]]}),
+        ({}, {"prompt": [USER], "completion": [ASSISTANT], "tools": json.dumps([TOOL])}),
+        ({"input": "chat"}, {"chat": [USER], "tools": [json.dumps(TOOL)]}),
+        ({"input": "chat", "tools": "those"}, {"chat": [USER], "those": [TOOL], "tools": "kept"}),
+        ({"input": "row.chat"}, {"row": {"chat": [USER], "tools": [TOOL]}}),
     ],
 )
-def test_messages_with_tools_are_refused_until_tools_are_rendered(columns: dict[str, str], row: dict[str, Any]) -> None:
-    """Without them the prompt would be another; as metadata, they are the caller's decision."""
-    with pytest.raises(InvalidField, match='the column "tools", which is not rendered yet') as caught:
+def test_messages_have_the_tools_of_their_row(columns: dict[str, str], row: dict[str, Any]) -> None:
+    """In a column beside them, whichever form it has; they are no metadata, unless a mapping says so."""
+    sample = reader(columns).sample(row)
+
+    assert sample.input.tools == (ToolSpec(name="add", description="Adds.", parameters='{"type": "object"}'),)
+    assert sample.metadata == ({"tools": "kept"} if "those" in row else {})
+    if columns and "those" not in row:
+        path = "tools" if "tools" in row else "row.tools"
+        mapped = reader({**columns, "metadata.tools": path}).sample(row)
+        assert (mapped.input.tools, list(mapped.metadata)) == ((), ["tools"])
+
+
+@rows(
+    ("columns", "row", "says"),
+    [
+        ({}, {"messages": [USER], "tools": [{"type": "function"}]}, 'of which "tools[0].name" is not given'),
+        ({}, {"messages": [USER], "tools": "add"}, 'of which "tools" is not JSON'),
+        ({}, {"messages": [USER], "tools": [TOOL, TOOL]}, "\"tools[1].name\" is 'add', which is there twice"),
+        ({}, {"messages": [USER], "tools": [TOOL], "functions": [TOOL]}, 'has both "tools" and "functions"'),
+        ({"input": "q", "tools": "t"}, {"q": "2+2?", "t": [TOOL]}, 'has tools in "t", and an input that is no list'),
+    ],
+)
+def test_tools_that_are_none_are_malformed(columns: dict[str, str], row: dict[str, Any], says: str) -> None:
+    """The row is; others stand."""
+    with pytest.raises(MalformedRow) as caught:
         reader(columns).sample(row)
 
-    assert caught.value.reason == "TOOLS_UNSUPPORTED"
-    if columns:
-        path = "tools" if "tools" in row else "row.tools"
-        assert reader({**columns, "metadata.tools": path}).sample(row).metadata == {"tools": '[{"type": "function"}]'}
+    assert says in str(caught.value)
 
 
 @pytest.mark.parametrize("name", TEMPLATE_COLUMNS)

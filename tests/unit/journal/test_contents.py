@@ -19,6 +19,7 @@ from crucible_bridge.types import (
     TokenPrompt,
     TokensChunk,
     ToolCall,
+    ToolSpec,
     TruncatedPart,
     Turn,
     Verdict,
@@ -48,7 +49,11 @@ WITH_PARTS = st.lists(
     ),
     min_size=1,
     max_size=3,
-).map(lambda messages: Conversation(tuple(messages)))
+)
+TOOLS = st.lists(
+    st.builds(ToolSpec, name=TEXTS, description=TEXTS, parameters=TEXTS, strict=st.none() | st.booleans()), max_size=2
+)
+WITH_PARTS = st.builds(lambda messages, tools: Conversation(tuple(messages), tuple(tools)), WITH_PARTS, TOOLS)
 SAMPLES = st.builds(
     Sample,
     id=st.just("s"),

@@ -16,6 +16,7 @@ from crucible_bridge.types import (
     SampleResult,
     ServerEngine,
     ToolCall,
+    UnparsedToolCall,
     Usage,
     Verdict,
 )
@@ -160,15 +161,17 @@ def test_records_of_releases_before_have_no_usage():
 
 
 @rows(
-    ("output", "reasoning", "refusal", "calls"),
+    ("output", "reasoning", "refusal", "calls", "unparsed"),
     [
-        ("46", "", "", ()),
-        ("<think>12+34</think>46", "12+34", "", ()),
-        ("12+34 is 46", "12+34 is 46", "", ()),
-        ("46", "12+34", "no", (ToolCall(name="add", arguments="{}", id="c"), ToolCall(name="", arguments="[", id=""))),
+        ("46", "", "", (), ()),
+        ("<think>12+34</think>46", "12+34", "", (), ()),
+        ("12+34 is 46", "12+34 is 46", "", (), ()),
+        ("46", "12+34", "no", (ToolCall(name="add", arguments="{}", id="c"), ToolCall(name="", arguments="[")), ()),
+        ("46", "", "", (ToolCall(name="add"),), (UnparsedToolCall(text="{", error="is not JSON"),)),
+        ("46", "", "", (), (UnparsedToolCall(text="{", error="is not JSON"),)),
     ],
 )
-def test_what_an_answer_has_besides_its_text_is_recorded(output, reasoning, refusal, calls):
+def test_what_an_answer_has_besides_its_text_is_recorded(output, reasoning, refusal, calls, unparsed):
     """With the usage, where earlier releases do not look; reasoning of the output is not stored a second time."""
     usage = Usage(calls=1, prompt_tokens=2, output_tokens=3)
     sample = SampleResult(
@@ -180,6 +183,7 @@ def test_what_an_answer_has_besides_its_text_is_recorded(output, reasoning, refu
         reasoning=reasoning,
         refusal=refusal,
         tool_calls=calls,
+        unparsed_tool_calls=unparsed,
     )
 
     record = usage_to_record(usage, reply_to_record(sample, ()))

@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crucible_bridge.types import RawResponse, Termination
-from crucible_worker.rendering.answers import MAX_CALL_CHARS, Stops, parse_text
+from crucible_worker.rendering.answers import Stops, parse_text
+from crucible_worker.rendering.tool_calls import MAX_CALL_CHARS
 
 STOPS = Stops(texts=("<|im_end|>",), end="<|endoftext|>")
 PIECES = (

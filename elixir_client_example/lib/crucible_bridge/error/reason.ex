@@ -463,7 +463,7 @@ defmodule CrucibleBridge.Error.Reason do
   no The Inspect task does not exist.
   no The template of a prompt cannot be read, names a column that the row lacks, or takes too much time or memory.
   no The tests ended before all of them had run.
-  no Rows have messages and tools for them, which are not rendered yet; the message names the column and the cure.
+  no Rows have messages with documents, which are not rendered yet; the message names the column and the cure.
   no Too few rollouts of the group are left to be scored.
   yes The service has too many open calls; try again after the error's delay.
   no The Inspect task gave more metrics than are recorded.

@@ -610,6 +610,11 @@ defmodule CrucibleBridge.V1.Turn do
   field :reasoning, 9, type: :string
   field :refusal, 10, type: :string
   field :tool_calls, 11, repeated: true, type: CrucibleBridge.V1.ToolCall, json_name: "toolCalls"
+
+  field :unparsed_tool_calls, 12,
+    repeated: true,
+    type: CrucibleBridge.V1.UnparsedToolCall,
+    json_name: "unparsedToolCalls"
 end
 
 defmodule CrucibleBridge.V1.TruncatedPart do
@@ -666,6 +671,11 @@ defmodule CrucibleBridge.V1.SampleResult do
   field :reasoning, 21, type: :string
   field :refusal, 22, type: :string
   field :tool_calls, 23, repeated: true, type: CrucibleBridge.V1.ToolCall, json_name: "toolCalls"
+
+  field :unparsed_tool_calls, 24,
+    repeated: true,
+    type: CrucibleBridge.V1.UnparsedToolCall,
+    json_name: "unparsedToolCalls"
 end
 
 defmodule CrucibleBridge.V1.ListEvaluatorsRequest do

@@ -24,6 +24,7 @@ defmodule CrucibleBridge.V1.SampleItem do
   field :conversation, 3, type: CrucibleBridge.V1.Conversation, oneof: 0
   field :num_samples, 4, proto3_optional: true, type: :int32, json_name: "numSamples"
   field :seed, 5, proto3_optional: true, type: :int64
+  field :tool_choice, 6, type: :string, json_name: "toolChoice"
 end
 
 defmodule CrucibleBridge.V1.SampleRequest do
@@ -65,6 +66,11 @@ defmodule CrucibleBridge.V1.SampledSequence do
   field :reasoning, 11, type: :string
   field :refusal, 12, type: :string
   field :tool_calls, 13, repeated: true, type: CrucibleBridge.V1.ToolCall, json_name: "toolCalls"
+
+  field :unparsed_tool_calls, 14,
+    repeated: true,
+    type: CrucibleBridge.V1.UnparsedToolCall,
+    json_name: "unparsedToolCalls"
 end
 
 defmodule CrucibleBridge.V1.SampledItem do

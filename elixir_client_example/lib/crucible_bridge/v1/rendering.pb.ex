@@ -138,17 +138,6 @@ defmodule CrucibleBridge.V1.ParseResponseRequest do
   field :renderer, 3, type: :string
 end
 
-defmodule CrucibleBridge.V1.UnparsedToolCall do
-  @moduledoc """
-  Text with the marks of a call of a tool that cannot be parsed.
-  """
-
-  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
-
-  field :text, 1, type: :string
-  field :error, 2, type: :string
-end
-
 defmodule CrucibleBridge.V1.ParsedResponse do
   @moduledoc """
   A response as a message of the assistant.

@@ -146,6 +146,22 @@ defmodule CrucibleBridge.V1.Conversation do
   use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
 
   field :messages, 1, repeated: true, type: CrucibleBridge.V1.ChatMessage
+  field :tools, 2, repeated: true, type: CrucibleBridge.V1.ToolSpec
+end
+
+defmodule CrucibleBridge.V1.ToolSpec do
+  @moduledoc """
+  A tool that a model may call. Chat templates get it in the form of OpenAI's API, its keys in the order of these
+  fields: {"type": "function", "function": {"name": ..., "description": ..., "parameters": {...}}}.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :name, 1, type: :string
+  field :description, 2, type: :string
+  field :parameters, 3, type: :string
+  field :strict, 4, proto3_optional: true, type: :bool
+  field :returns, 5, type: :string
 end
 
 defmodule CrucibleBridge.V1.ChatMessage do
@@ -195,6 +211,17 @@ defmodule CrucibleBridge.V1.ToolCall do
   field :name, 1, type: :string
   field :arguments, 2, type: :string
   field :id, 3, type: :string
+end
+
+defmodule CrucibleBridge.V1.UnparsedToolCall do
+  @moduledoc """
+  A call of a tool that cannot be parsed.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :text, 1, type: :string
+  field :error, 2, type: :string
 end
 
 defmodule CrucibleBridge.V1.ModelRef do

@@ -444,7 +444,8 @@ defmodule CrucibleBridge.Wire.Bounds do
       id: %{max_bytes: 1_000}
     },
     V1.SampleItem => %{
-      num_samples: %{least: 1, default: 1}
+      num_samples: %{least: 1, default: 1},
+      tool_choice: %{max_bytes: 512}
     },
     V1.SampleRequest => %{
       model: %{required: true},
@@ -483,6 +484,9 @@ defmodule CrucibleBridge.Wire.Bounds do
     V1.TokenizeRequest => %{
       model: %{required: true},
       texts: %{required: true}
+    },
+    V1.ToolSpec => %{
+      name: %{max_bytes: 128, required: true}
     },
     V1.UnfollowRunRequest => %{
       run_id: %{max_bytes: 200, required: true}

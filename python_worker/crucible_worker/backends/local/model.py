@@ -57,6 +57,8 @@ class Facts:
     """Whether there is a tokenizer next to the weights."""
     has_chat_template: bool
     """Whether it has a chat template."""
+    tool_form: str = ""
+    """The form in which it writes calls of tools; empty without a template."""
 
 
 class ModelCalls(Protocol):
@@ -370,6 +372,7 @@ class HostedModel(Model):
                     bos_token_id=facts.bos,
                     eos_token_id=facts.eos,
                     has_chat_template=facts.has_chat_template,
+                    tool_form=facts.tool_form,
                     target_delimiter=self._checkpoint.target_delimiter,
                 )
         return facts

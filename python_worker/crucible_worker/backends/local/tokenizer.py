@@ -19,12 +19,13 @@ from crucible_bridge.types import (
     ReasoningPart,
     Termination,
     ToolCall,
+    ToolSpec,
     UnparsedToolCall,
 )
 from crucible_worker.backends.base import Rendered, Tokenizer
 from crucible_worker.backends.local.process import HostProcess
 from crucible_worker.backends.local.protocol import tokens_from_bytes, tokens_to_bytes
-from crucible_worker.util.message_values import message_to_value
+from crucible_worker.util.message_values import message_to_value, tools_to_values
 
 __all__ = ["HostedTokenizer", "LoneTokenizers", "to_plain"]
 
@@ -57,6 +58,8 @@ class HostedTokenizer(Tokenizer):
     """Number of its tokens: ids are below it; None if unknown."""
     alone: bool = False
     """Whether it was opened without its model."""
+    tool_form: str = ""
+    """See `Tokenizer`."""
     target_delimiter: str | None = None
     """See `Tokenizer`."""
     special_tokens: bool = False
@@ -90,7 +93,9 @@ class HostedTokenizer(Tokenizer):
         """
         return tuple((await self.render_chat(messages, generation_prompt=generation_prompt)).tokens)
 
-    async def render_chat(self, messages: Sequence[ChatMessage], *, generation_prompt: bool) -> Rendered:
+    async def render_chat(
+        self, messages: Sequence[ChatMessage], *, generation_prompt: bool, tools: Sequence[ToolSpec] = ()
+    ) -> Rendered:
         """Encode a conversation like `encode_chat`, and return the template's text too; raises likewise."""
         if not self.has_chat_template:
             raise FailedPrecondition(
@@ -100,6 +105,7 @@ class HostedTokenizer(Tokenizer):
             "encode_chat",
             messages=[to_plain(message) for message in messages],
             generation_prompt=generation_prompt,
+            tools=tools_to_values(tools),
             named=self.special_tokens,
         )
         return Rendered(tokens=tuple(tokens_from_bytes(answer["tokens"]).tolist()), text=answer["text"])
@@ -122,12 +128,21 @@ class HostedTokenizer(Tokenizer):
         """The text of generated tokens: without the special ones, except those that mark reasoning."""
         return await self._ask("decode_answer", tokens=tokens_to_bytes(np.array(tokens, np.int64)))
 
+    async def decode_calls(self, tokens: Sequence[int]) -> str:
+        """The text of generated tokens, as of `decode_answer`, with the marks of calls of tools."""
+        return await self._ask("decode_answer", tokens=tokens_to_bytes(np.array(tokens, np.int64)), calls=True)
+
     async def show(self, tokens: Sequence[int]) -> str:
         """The text of tokens, special ones included."""
         return await self._ask("decode", tokens=tokens_to_bytes(np.array(tokens, np.int64)), special=True)
 
     async def render_cookbook(
-        self, renderer: str, messages: Sequence[ChatMessage], *, train_on: str | None = None
+        self,
+        renderer: str,
+        messages: Sequence[ChatMessage],
+        *,
+        train_on: str | None = None,
+        tools: Sequence[ToolSpec] = (),
     ) -> Rendered:
         """Encode a conversation by a renderer of tinker-cookbook, see `Tokenizer`."""
         answer = await self._ask(
@@ -135,6 +150,7 @@ class HostedTokenizer(Tokenizer):
             renderer=renderer,
             messages=[to_plain(message) for message in messages],
             train_on=train_on,
+            tools=tools_to_values(tools),
             named=self.special_tokens,
         )
         return Rendered(**answer)

@@ -17,7 +17,7 @@ import numpy as np
 
 from crucible_bridge.errors import BackendError, FailedPrecondition
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import SampledSequence, ToolCall
+from crucible_bridge.types import SampledSequence, ToolCall, UnparsedToolCall
 from crucible_worker.backends.base import MAX_TEXT_BYTES, exceeds
 from crucible_worker.backends.distributions import HIGHEST_LOGPROB, columns_of, impossible
 from crucible_worker.backends.metering import Meter
@@ -52,6 +52,9 @@ __all__ = [
 
 MAX_TOOL_CALLS = 100
 """Calls of tools of an answer that are recorded."""
+MAX_ARGUMENT_CHARS = 256 * 1024
+"""Of the arguments of a call; more are not parsed."""
+_NO_NAME = "has no name of a tool"
 
 REASONING_KEYS = ("reasoning_content", "reasoning", "thinking", "reasoning_details")
 """Keys of a message for its reasoning; the first one that has any counts."""
@@ -77,21 +80,32 @@ def with_parts_apart(sequence: SampledSequence, message: Mapping[str, Any]) -> S
     if isinstance(content, list):
         reasoning = reasoning or "\n\n".join(_parts_of(content, _THOUGHTS)).strip()
         refused = refused or "\n\n".join(_parts_of(content, {"refusal"}))
-    calls = _calls_of(message)
+    calls = [_call_of(call) for call in _listed(message)]
     if not (reasoning or refused or calls):  # as a rule
         return sequence
     return dataclasses.replace(
-        sequence, reasoning=reasoning[:_MAX_CHARS], refusal=refused[:_MAX_CHARS], tool_calls=calls
+        sequence,
+        reasoning=reasoning[:_MAX_CHARS],
+        refusal=refused[:_MAX_CHARS],
+        tool_calls=tuple(call for call in calls if isinstance(call, ToolCall)),
+        unparsed_tool_calls=tuple(call for call in calls if isinstance(call, UnparsedToolCall)),
     )
 
 
 def as_texts(message: Mapping[str, Any]) -> dict[str, Any]:
     """Those keys of a message of which `with_parts_apart` makes the same, with texts in place of lists and objects."""
     found: dict[str, Any] = {key: _text_of(message[key]) for key in REASONING_KEYS if key in message}
-    calls = [
-        {"id": call.id, "function": {"name": call.name, "arguments": call.arguments}} for call in _calls_of(message)
-    ]
+    calls = [_call_as_texts(call) for call in _listed(message)]
     return {**found, "tool_calls": calls} if calls else found
+
+
+def _call_as_texts(call: Any) -> dict[str, Any]:
+    function = call.get("function") if isinstance(call, Mapping) else None
+    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+        return {"function": {"name": "", "arguments": _json_of(call)}}
+    given, arguments = call.get("id"), function.get("arguments")
+    text = arguments if isinstance(arguments, str | None) else _json_of(arguments)
+    return {"id": given if isinstance(given, str) else "", "function": {"name": function["name"], "arguments": text}}
 
 
 def _text_of(value: Any, depth: int = 0) -> str:
@@ -111,23 +125,43 @@ def _parts_of(content: Sequence[Any], kinds: frozenset[str] | set[str]) -> list[
     return [str(part["refusal"]) if "refusal" in part else _text_of(part) for part in found]
 
 
-def _calls_of(message: Mapping[str, Any]) -> tuple[ToolCall, ...]:
+def _listed(message: Mapping[str, Any]) -> list[Any]:
+    """The calls of a message, as it has them."""
     calls = message.get("tool_calls")
     listed = calls[:MAX_TOOL_CALLS] if isinstance(calls, list) else []
     old = message.get("function_call")
-    if not listed and old:
-        listed = [{"function": old}]
-    return tuple(map(_call_of, listed))
+    return [{"function": old}] if not listed and old else listed
 
 
-def _call_of(call: Any) -> ToolCall:
-    """A call; one of another form has no name, and its JSON as its arguments."""
+def _call_of(call: Any) -> ToolCall | UnparsedToolCall:
+    """A call, or why it is none: it has no name, or arguments that are no JSON object."""
     function = call.get("function") if isinstance(call, Mapping) else None
-    if isinstance(call, Mapping) and isinstance(function, Mapping) and isinstance(function.get("name"), str):
-        arguments, given = function.get("arguments", ""), call.get("id")
-        text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-        return ToolCall(name=function["name"], arguments=text[:_MAX_CHARS], id=given if isinstance(given, str) else "")
-    return ToolCall(name="", arguments=json.dumps(call, ensure_ascii=False)[:_MAX_CHARS], id="")
+    if not isinstance(function, Mapping) or not isinstance(name := function.get("name"), str):
+        return UnparsedToolCall(text=_json_of(call), error=_NO_NAME)
+    arguments, given = function.get("arguments"), call.get("id")
+    text = "" if arguments is None else arguments if isinstance(arguments, str) else _json_of(arguments)
+    if not name:
+        return UnparsedToolCall(text=text[:_MAX_CHARS], error=_NO_NAME)
+    if error := _no_arguments(text):
+        return UnparsedToolCall(text=_json_of({"name": name, "arguments": text}), error=error)
+    return ToolCall(name=name, arguments=text, id=given if isinstance(given, str) else "")
+
+
+def _no_arguments(text: str) -> str:
+    """Why a text has no arguments of a call; empty if it has, and for an empty text."""
+    if not text.strip():
+        return ""
+    if len(text) > MAX_ARGUMENT_CHARS:
+        return f"has {len(text):,} characters of arguments; at most {MAX_ARGUMENT_CHARS:,} are parsed"
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return f"has arguments that are not JSON: {error}"
+    return "" if isinstance(value, dict) else "has arguments that are no object"
+
+
+def _json_of(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)[:_MAX_CHARS]
 
 
 _STOPPED = frozenset(

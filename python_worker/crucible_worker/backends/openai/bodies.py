@@ -13,7 +13,8 @@ import types
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 
-from crucible_bridge.types import ChatMessage, Conversation, SamplingParams, message_to_json
+from crucible_bridge.types import ChatMessage, Conversation, SamplingParams, message_to_json, tool_to_json
+from crucible_worker.backends.base import ToolChoice
 from crucible_worker.backends.openai.failures import RefusedParameter
 from crucible_worker.util.reasoning import refuse_parted_reasoning
 
@@ -245,7 +246,7 @@ def chat_body(
         if isinstance(input, Conversation)
         else [{"role": "user", "content": input}]
     )
-    body = {"model": model, "messages": messages, **_sampling(params, program)}
+    body = {"model": model, "messages": messages, **_tools(input), **_sampling(params, program)}
     if top:
         return {**body, "logprobs": True, "top_logprobs": top, **_NAMED}
     if logprobs:
@@ -272,6 +273,17 @@ def _message(message: ChatMessage) -> dict[str, Any]:
     if message.tool_calls and not message.content:
         body["content"] = None
     return body
+
+
+def _tools(input: str | Conversation) -> dict[str, Any]:
+    """The fields of a conversation's tools."""
+    if not isinstance(input, Conversation) or not input.tools:
+        return {}
+    fields: dict[str, Any] = {"tools": [tool_to_json(tool) for tool in input.tools]}
+    if isinstance(input, ToolChoice):
+        named = {"type": "function", "function": {"name": input.choice}}
+        fields["tool_choice"] = input.choice if input.choice in ("none", "required") else named
+    return fields
 
 
 def prompt_logprobs_body(model: str, tokens: Sequence[int], top: int = 0) -> dict[str, Any]:

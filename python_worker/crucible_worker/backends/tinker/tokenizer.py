@@ -13,7 +13,7 @@ from typing import Protocol
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import ChatMessage, ParsedResponse, RawResponse
+from crucible_bridge.types import ChatMessage, ParsedResponse, RawResponse, ToolSpec
 from crucible_worker.backends.base import Rendered, Tokenizer
 from crucible_worker.backends.local.process import HostProcess
 from crucible_worker.backends.local.tokenizer import HostedTokenizer, LoneTokenizers
@@ -132,6 +132,11 @@ class ServedTokenizer(Tokenizer):
         """Number of its tokens."""
         return self.there().vocabulary
 
+    @property
+    def tool_form(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride] (read only)
+        """The form in which the model writes calls of tools."""
+        return self.there().tool_form
+
     def with_special_tokens(self) -> ServedTokenizer:
         """The same tokenizer, which reads the names of special tokens in a text as these tokens."""
         return self if self._loaded is None else ServedTokenizer(self._loaded.with_special_tokens())
@@ -161,12 +166,19 @@ class ServedTokenizer(Tokenizer):
         """
         return await self.there().encode_chat(messages, generation_prompt=generation_prompt)
 
-    async def render_chat(self, messages: Sequence[ChatMessage], *, generation_prompt: bool) -> Rendered:
+    async def render_chat(
+        self, messages: Sequence[ChatMessage], *, generation_prompt: bool, tools: Sequence[ToolSpec] = ()
+    ) -> Rendered:
         """Encode a conversation like `encode_chat`, and return the template's text too; raises likewise."""
-        return await self.there().render_chat(messages, generation_prompt=generation_prompt)
+        return await self.there().render_chat(messages, generation_prompt=generation_prompt, tools=tools)
 
     async def render_cookbook(
-        self, renderer: str, messages: Sequence[ChatMessage], *, train_on: str | None = None
+        self,
+        renderer: str,
+        messages: Sequence[ChatMessage],
+        *,
+        train_on: str | None = None,
+        tools: Sequence[ToolSpec] = (),
     ) -> Rendered:
         """Encode a conversation by a renderer of tinker-cookbook.
 
@@ -175,7 +187,7 @@ class ServedTokenizer(Tokenizer):
                 no such renderer for this tokenizer (UNKNOWN_RENDERER).
             InvalidField: the renderer refuses the conversation.
         """
-        return await self.there().render_cookbook(renderer, messages, train_on=train_on)
+        return await self.there().render_cookbook(renderer, messages, train_on=train_on, tools=tools)
 
     async def parse_cookbook(self, renderer: str, response: RawResponse) -> ParsedResponse:
         """Parse a response by a renderer of tinker-cookbook; raises as `render_cookbook` does."""
@@ -196,6 +208,10 @@ class ServedTokenizer(Tokenizer):
     async def decode_answer(self, tokens: Sequence[int]) -> str:
         """The text of generated tokens: without the special ones, except those that mark reasoning."""
         return await self.there().decode_answer(tokens)
+
+    async def decode_calls(self, tokens: Sequence[int]) -> str:
+        """The text of generated tokens, as of `decode_answer`, with the marks of calls of tools."""
+        return await self.there().decode_calls(tokens)
 
     async def show(self, tokens: Sequence[int]) -> str:
         """The text of tokens, special ones included."""

@@ -14,7 +14,7 @@ from typing import Any
 
 from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField, NotFound, clipped
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types.rows import LATER_SHAPES, SHAPES, TEMPLATE_COLUMNS, template_column
+from crucible_bridge.types.rows import LATER_SHAPES, SHAPES, TEMPLATE_COLUMNS, TOOL_COLUMNS, template_column
 from crucible_worker.datasets.row_process import HUB_FIELD, answer
 
 __all__ = [
@@ -35,6 +35,7 @@ COLUMNS_FIELD = "dataset.hub.columns"
 """Where a request names columns."""
 
 _KEYS = ("input", "target", "targets", "choices", "id")
+_OF_MESSAGES = (*TOOL_COLUMNS, *TEMPLATE_COLUMNS)
 _METADATA = "metadata."
 
 
@@ -78,7 +79,7 @@ def find_columns(columns: Mapping[str, str], features: Mapping[str, Any]) -> lis
 
 def read_with(columns: Sequence[ColumnPath], features: Mapping[str, Any]) -> list[str]:
     """The columns to read: those that were found, and those without which their messages would be incomplete."""
-    unnamed = [name for name in TEMPLATE_COLUMNS if name in features and _is_plain(features[name])]
+    unnamed = [name for name in _OF_MESSAGES if name in features and _is_plain(features[name])]
     return list(dict.fromkeys([*(column.path[0] for column in columns), *unnamed]))
 
 
@@ -136,7 +137,7 @@ def record_of(row: Mapping[str, Any], columns: Sequence[ColumnPath]) -> dict[str
     """The record of a row; the reader of records reports what is wrong with it.
 
     Classes are written by their names, except in a column of indices; null fields of messages are left out. Of
-    messages, the record has what the reader refuses with them.
+    messages, the record has their tools, and what the reader refuses with them.
     """
     record: dict[str, Any] = {}
     for column in columns:
@@ -152,8 +153,11 @@ def record_of(row: Mapping[str, Any], columns: Sequence[ColumnPath]) -> dict[str
             record[column.key] = _without_nulls(value) if column.key == "input" else value
     named = {column.path[0] for column in columns}
     rest = {name: value for name, value in row.items() if name not in named}
-    if isinstance(record.get("input"), list) and (further := template_column(rest)):
-        record[further] = rest[further]
+    if isinstance(record.get("input"), list):
+        if further := template_column(rest):
+            record[further] = rest[further]
+        if "tools" not in record:
+            record |= {name: rest[name] for name in TOOL_COLUMNS if rest.get(name)}
     return record
 
 

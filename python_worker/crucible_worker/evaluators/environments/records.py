@@ -92,6 +92,7 @@ def _turns_of(rollout: Rollout, index: int) -> Iterator[RecordedTurn]:
             reasoning=turn.said.reasoning,
             refusal=turn.said.refusal,
             tool_calls=turn.said.tool_calls,
+            unparsed_tool_calls=turn.said.unparsed_tool_calls,
         )
 
 

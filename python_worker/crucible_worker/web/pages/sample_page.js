@@ -75,24 +75,33 @@ function bubble(role, body, ...notes) {
 }
 
 function answerSection(data) {
-  if (data.output === "" && !data.reasoning && !data.refusal && !data.tool_calls) return null;
+  if (data.output === "" && !data.reasoning && !data.refusal && !data.tool_calls && !data.unparsed_tool_calls) return null;
   return section("Answer", bubble("assistant", [
-    data.reasoning_span ? null : apart(data), data.output === "" ? null : answerText(data.output, data.reasoning_span, data.extracted_span)]));
+    apart(data, !data.reasoning_span), data.output === "" ? null : answerText(data.output, data.reasoning_span, data.extracted_span, isParsed(data))]));
 }
 
-/** What a server returned apart from the text of an answer: reasoning, a refusal, calls of tools. */
-function apart(said) {
+/** What an answer has apart from its text: reasoning, a refusal, calls of tools, and those that cannot be parsed. */
+function apart(said, reasoned = true) {
   return [
-    said.reasoning ? folded(`Reasoning, ${count(said.reasoning.length)} characters`, () => h("pre", { class: "text" }, said.reasoning)) : null,
+    reasoned && said.reasoning ? folded(`Reasoning, ${count(said.reasoning.length)} characters`, () => h("pre", { class: "text" }, said.reasoning)) : null,
     said.refusal ? h("p", { class: "role" }, "refused") : null,
     said.refusal ? h("pre", { class: "text" }, said.refusal) : null,
+    callsOf(said),
+  ];
+}
+
+/** Its calls of tools, and those that cannot be parsed. */
+function callsOf(said) {
+  return [
     (said.tool_calls || []).map((call) => h("div", { class: "call" }, h("p", { class: "role" }, "tool call"),
       h("pre", { class: "text" }, call.name ? `${call.name} ${call.arguments}` : call.arguments))),
+    (said.unparsed_tool_calls || []).map((call) => h("div", { class: "call" },
+      h("p", { class: "role" }, "tool call that cannot be parsed", h("span", { class: "quiet" }, ` · ${call.error}`)), h("pre", { class: "text" }, call.text))),
   ];
 }
 
 /** An answer: its reasoning is folded, the part that was graded is marked. */
-function answerText(output, reasoning, extracted) {
+function answerText(output, reasoning, extracted, parsed = false) {
   const points = Array.from(output);  // by characters as Python counts them, not by UTF-16
   const piece = (from, to) => points.slice(from, to).join("");
   const start = reasoning ? reasoning[1] : 0;
@@ -101,7 +110,7 @@ function answerText(output, reasoning, extracted) {
     reasoning ? [
       reasoning[0] > 0 ? h("pre", { class: "text" }, piece(0, reasoning[0])) : null,
       folded(`Reasoning, ${count(reasoning[1] - reasoning[0])} characters`, () => h("pre", { class: "text" }, piece(...reasoning)))] : null,
-    marked === null ? withToolCalls(piece(start)) : h("pre", { class: "text" },
+    marked === null ? (parsed ? h("pre", { class: "text" }, piece(start)) : withToolCalls(piece(start))) : h("pre", { class: "text" },
       piece(start, marked[0]), h("mark", { title: "what was graded" }, piece(...marked)), piece(marked[1])),
   ];
 }
@@ -168,9 +177,14 @@ function said(data, turn) {
   const notes = [turn.model ? `${turn.role === "assistant" ? "said by" : "asked of"} ${turn.model}` : "",
     turn.reward === null ? "" : `reward ${number(turn.reward)}`, turn.tokens ? plural(turn.tokens, "token") : ""];
   const graded = turn.role === "assistant" && !turn.model && turn.text === data.output;
-  const body = graded ? answerText(turn.text, data.reasoning_span, data.extracted_span)
-    : turn.role === "assistant" ? withToolCalls(turn.text) : h("pre", { class: "text" }, turn.text);
-  return bubble(turn.model ? "judge" : turn.role, body, ...notes);
+  const body = graded ? answerText(turn.text, data.reasoning_span, data.extracted_span, isParsed(turn))
+    : turn.role === "assistant" && !isParsed(turn) ? withToolCalls(turn.text) : h("pre", { class: "text" }, turn.text);
+  return bubble(turn.model ? "judge" : turn.role, [callsOf(turn), body], ...notes);
+}
+
+/** Whether calls of tools were separated from a text: they stand before it, and it is shown as it is. */
+function isParsed(said) {
+  return Boolean(said.tool_calls || said.unparsed_tool_calls);
 }
 
 /** A text with its tool calls set apart, as models write them: `<tool_call>{"name": ..., "arguments": ...}</tool_call>`. */

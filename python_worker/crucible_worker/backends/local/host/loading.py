@@ -22,6 +22,7 @@ from crucible_bridge.reasons import Reason
 from crucible_worker.backends.local.host.texts import Texts, check_tokenizer, facts_of, marks_of
 from crucible_worker.backends.local.host.weight_checks import check_sizes, refuse_other_weights
 from crucible_worker.backends.local.paths import ADAPTER_CONFIG, ADAPTER_WEIGHTS, has_tokenizer
+from crucible_worker.rendering.tool_calls import form_of_template
 
 __all__ = ["LoadedModel", "apply_adapter", "load", "load_texts", "load_tokenizer", "refusing", "resolve_device"]
 
@@ -257,6 +258,7 @@ class LoadedModel:
             "eos": None if tokenizer is None else tokenizer.eos_token_id,
             "has_tokenizer": tokenizer is not None,
             "has_chat_template": tokenizer is not None and bool(tokenizer.chat_template),
+            "tool_form": form_of_template(None if tokenizer is None else tokenizer.chat_template),
         }
 
 

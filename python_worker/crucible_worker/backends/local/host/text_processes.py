@@ -354,7 +354,8 @@ def _chars(message: dict[str, Any]) -> int:
         case "parse":
             return len(message["response"]["text"]) + len(message["response"]["tokens"])
         case _:
-            return sum(len(content) for _, content, *_ in message["messages"])
+            schemas = sum(len(parameters) for _, _, parameters, *_ in message.get("tools", ()))
+            return schemas + sum(len(content) for _, content, *_ in message["messages"])
 
 
 def _not_open() -> FailedPrecondition:

@@ -16,12 +16,13 @@ import numpy as np
 from crucible_bridge.errors import BackendError, BridgeError, FailedPrecondition, InvalidField
 from crucible_bridge.problems import shorten
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import ChatMessage, MessagePart, RawResponse, ReasoningPart, ToolCall
+from crucible_bridge.types import ChatMessage, MessagePart, RawResponse, ReasoningPart, ToolCall, ToolSpec, tool_to_json
 from crucible_bridge.types.messages import REASONING_KEYS
 from crucible_worker.backends.base import MAX_TEXT_BYTES, Rendered
 from crucible_worker.backends.local.protocol import tokens_from_bytes, tokens_to_bytes
 from crucible_worker.rendering import tinker_cookbook
-from crucible_worker.util.message_values import message_from_value
+from crucible_worker.rendering.tool_calls import CALL_MARKS, form_of_template
+from crucible_worker.util.message_values import message_from_value, tools_from_values
 from crucible_worker.util.reasoning import CHANNEL, CHANNEL_MARKS, TAGS, refuse_parted_reasoning
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "marks_of",
     "place_of_images",
     "template_messages",
+    "template_tools",
     "with_places",
 ]
 
@@ -97,10 +99,13 @@ class SpecialTokens:
         """The number of special tokens among some, except the one for unknown text."""
         return sum(token in self._marks for token in tokens)
 
-    def hide(self, messages: Sequence[ChatMessage]) -> list[ChatMessage] | None:
-        """The messages with hidden names; None if they name no special token."""
+    def hide(
+        self, messages: Sequence[ChatMessage], tools: Sequence[ToolSpec] = ()
+    ) -> tuple[list[ChatMessage], list[ToolSpec]] | None:
+        """Messages and tools with hidden names; None if they name no special token."""
         found = [self._hidden_message(message) for message in messages]
-        return None if found == list(messages) else found
+        shown = [self._hidden_tool(tool) for tool in tools]
+        return None if found == list(messages) and shown == list(tools) else (found, shown)
 
     def reader(self) -> Any:
         """The tokenizer, which reads a text with hidden names as `encode` does."""
@@ -192,6 +197,19 @@ class SpecialTokens:
             id=self._hidden_text(call.id),
         )
 
+    def _hidden_tool(self, tool: ToolSpec) -> ToolSpec:
+        texts = {
+            "name": self._hidden_text(tool.name),
+            "description": self._hidden_text(tool.description),
+            **{key: self._hidden_schema(getattr(tool, key)) for key in ("parameters", "returns")},
+        }
+        return dataclasses.replace(tool, **texts)
+
+    def _hidden_schema(self, schema: str) -> str:
+        # In JSON, a name may have escaped characters, which a template writes unescaped.
+        shown = json.dumps(json.loads(schema), ensure_ascii=False) if "\\" in schema else schema
+        return schema if (hidden := self._hidden_text(shown)) == shown else hidden
+
 
 class _MarkerTokenizer:
     """A tokenizer for renderers of tinker-cookbook, which encode markers and messages together."""
@@ -236,11 +254,17 @@ def _refused_name(name: str) -> InvalidField:
 # The text of generated tokens: without special tokens, except those that mark where reasoning begins and ends.
 
 
-def marks_of(tokenizer: Any) -> Mapping[int, str]:
-    """The special tokens of a tokenizer that mark reasoning, by id: without them it would look like an answer."""
+def marks_of(tokenizer: Any, *, calls: bool = False) -> Mapping[int, str]:
+    """The special tokens of a tokenizer that mark reasoning, by id: without them it would look like an answer.
+
+    Args:
+        tokenizer: of transformers.
+        calls: whether those that mark calls of tools are among them.
+    """
     added = getattr(tokenizer, "added_tokens_decoder", None) or {}
     special = {index: token.content for index, token in added.items() if token.special}
     marks = TAGS | CHANNEL_MARKS if CHANNEL in special.values() else TAGS
+    marks |= CALL_MARKS if calls else frozenset()
     return {index: content for index, content in special.items() if content in marks}
 
 
@@ -273,6 +297,10 @@ _READS_REASONING = re.compile(rf"""[.'"](?:{"|".join(REASONING_KEYS)})\b""")
 """Where a template reads the reasoning of a message, as a field or by its key."""
 
 
+_READS_TOOLS = re.compile(r"\btools\b")
+"""Where a template reads tools: their variable."""
+
+
 def template_messages(messages: Sequence[ChatMessage], template: object) -> list[dict[str, Any]]:
     """Messages for `apply_chat_template`; one of text alone has a role and a content.
 
@@ -294,6 +322,25 @@ def template_messages(messages: Sequence[ChatMessage], template: object) -> list
             raise InvalidField(f"{path}.reasoning", f"{problem} renderer")
         found.append(_template_message(message, path))
     return found
+
+
+def template_tools(tools: Sequence[ToolSpec], template: object) -> list[dict[str, Any]] | None:
+    """Tools for `apply_chat_template`; None if there are none.
+
+    Args:
+        tools: of the conversation, checked.
+        template: the template's text; or several by name, of which transformers takes "tool_use", else "default".
+
+    Raises:
+        InvalidField: the template has no form for tools.
+    """
+    if not tools:
+        return None
+    if isinstance(template, Mapping):
+        template = template.get("tool_use", template.get("default"))
+    if not isinstance(template, str) or _READS_TOOLS.search(template) is None:
+        raise InvalidField("tools", "is given, and the model's chat template has no form for tools")
+    return [tool_to_json(tool, returns=True) for tool in tools]
 
 
 def place_of_images(tokenizer: Any, messages: Sequence[ChatMessage]) -> int:
@@ -389,7 +436,7 @@ class Texts:
         self._tokenizer = tokenizer
         self._max_rendered_chars = max_rendered_chars
         self._special = SpecialTokens(tokenizer)
-        self._marks = marks_of(tokenizer)
+        self._marks, self._marks_of_calls = marks_of(tokenizer), marks_of(tokenizer, calls=True)
 
     def answer(self, message: dict[str, Any]) -> Any:
         """Answer a request: encode, encode_chat, decode, decode_answer, decode_all, render or parse.
@@ -405,13 +452,15 @@ class Texts:
                 return [_packed(tokens) for tokens in found]
             case "encode_chat":
                 messages = [message_from_value(value) for value in message["messages"]]
-                return self._encode_chat(messages, prompted=message["generation_prompt"], named=message["named"])
+                tools = tools_from_values(message.get("tools", ()))
+                return self._encode_chat(messages, tools, prompted=message["generation_prompt"], named=message["named"])
             case "decode":
                 tokens = tokens_from_bytes(message["tokens"]).tolist()
                 return self._decoded(tokens, special=message["special"])
             case "decode_answer":
                 tokens = tokens_from_bytes(message["tokens"]).tolist()
-                return self._bounded(decoded_answer(self._tokenizer, self._marks, tokens), tokens)
+                marks = self._marks_of_calls if message.get("calls") else self._marks
+                return self._bounded(decoded_answer(self._tokenizer, marks, tokens), tokens)
             case "decode_all":
                 sequences = [tokens_from_bytes(tokens).tolist() for tokens in message["sequences"]]
                 return [self._decoded(tokens, special=message["special"]) for tokens in sequences]
@@ -425,29 +474,40 @@ class Texts:
 
     def _rendered(self, messages: list[ChatMessage], message: dict[str, Any]) -> tuple[Rendered, str]:
         """A conversation by a renderer of tinker-cookbook, and its text."""
-        renderer, train_on = message["renderer"], message["train_on"]
-        hidden = None if message["named"] else self._special.hide(messages)
+        renderer, train_on, tools = (
+            message["renderer"],
+            message["train_on"],
+            tools_from_values(message.get("tools", ())),
+        )
+        hidden = None if message["named"] else self._special.hide(messages, tools)
         if hidden is None:
-            found = tinker_cookbook.render(self._tokenizer, renderer, messages, train_on=train_on)
+            found = tinker_cookbook.render(self._tokenizer, renderer, messages, train_on=train_on, tools=tools)
             return found, self._shown(found)
-        parted = tinker_cookbook.render(self._special.reader(), renderer, hidden, train_on=train_on)
+        reader = self._special.reader()
+        parted = tinker_cookbook.render(reader, renderer, hidden[0], train_on=train_on, tools=hidden[1])
         if not self._special.hides(text := self._shown(parted)):
             return parted, text
         # This renderer has a separate tokenizer for messages: it must find no special tokens in them.
-        found = tinker_cookbook.render(self._tokenizer, renderer, messages, train_on=train_on)
+        found = tinker_cookbook.render(self._tokenizer, renderer, messages, train_on=train_on, tools=tools)
         self._special.check(found.tokens, self._special.count(parted.tokens))
         return found, self._shown(found)
 
     def _shown(self, rendered: Rendered) -> str:
         return self._decoded([token for token in rendered.tokens if token >= 0], special=True)
 
-    def _encode_chat(self, messages: list[ChatMessage], *, prompted: bool, named: bool) -> dict[str, Any]:
-        hidden = None if named else self._special.hide(messages)
-        given = template_messages(messages if hidden is None else hidden, self._tokenizer.chat_template)
+    def _encode_chat(
+        self, messages: list[ChatMessage], tools: Sequence[ToolSpec], *, prompted: bool, named: bool
+    ) -> dict[str, Any]:
+        hidden = None if named else self._special.hide(messages, tools)
+        shown, with_tools = (messages, tools) if hidden is None else hidden
+        given = template_messages(shown, self._tokenizer.chat_template)
+        listed = template_tools(with_tools, self._tokenizer.chat_template)
         images = sum(len(message.images) for message in messages)
         place = place_of_images(self._tokenizer, messages) if images else None
         try:
-            text = self._tokenizer.apply_chat_template(given, add_generation_prompt=prompted, tokenize=False)
+            text = self._tokenizer.apply_chat_template(
+                given, tools=listed, add_generation_prompt=prompted, tokenize=False
+            )
         except (BridgeError, MemoryError):
             raise
         except Exception as error:  # a foreign program: any error of it is about these messages
@@ -525,6 +585,7 @@ def facts_of(tokenizer: Any) -> dict[str, Any]:
         "eos_token_id": tokenizer.eos_token_id,
         "has_chat_template": bool(getattr(tokenizer, "chat_template", None)),
         "vocabulary": len(tokenizer),
+        "tool_form": form_of_template(getattr(tokenizer, "chat_template", None)),
     }
 
 
