@@ -8,7 +8,7 @@ import dataclasses
 import json
 import socket
 import tempfile
-from collections.abc import AsyncIterator, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,15 +25,13 @@ from crucible_bridge.events import Event
 from crucible_worker.reports.as_html import live_html, page_script, page_styles
 from crucible_worker.web.access import Access, Guard
 from crucible_worker.web.answers import Answer, PageData
+from crucible_worker.web.listening import LOOPBACK, QuietServer, hosts_of
 from crucible_worker.web.samples_index import SampleIndex
 
 if TYPE_CHECKING:
     from crucible_bridge import Bridge
 
 __all__ = ["MAX_WAITING", "Changes", "Pages", "pages"]
-
-LOOPBACK = "127.0.0.1"
-HTTP_PORT = 80
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,14 +42,6 @@ class Pages:
     """To open in a browser, with the token that opens it once."""
     ended: asyncio.Task[None]
     """Ends with the server."""
-
-
-class _Server(uvicorn.Server):
-    """Leaves signals to the command: uvicorn raises them again once it has ended, before anything is cleaned up."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        yield
 
 
 async def _first_end(*tasks: asyncio.Task[None]) -> None:
@@ -66,12 +56,6 @@ def _listening(port: int) -> socket.socket:
         return socket.create_server((LOOPBACK, port))
     except OSError as error:
         raise InvalidField("--port", f"is {port}, which cannot be listened on: {error.strerror or error}") from error
-
-
-def hosts_of(port: int) -> Sequence[str]:
-    """What browsers call this server in the Host header. They leave the port of http out."""
-    named = [f"{LOOPBACK}:{port}", f"localhost:{port}"]
-    return [*named, LOOPBACK, "localhost"] if port == HTTP_PORT else named
 
 
 @contextlib.asynccontextmanager
@@ -101,7 +85,7 @@ async def pages(bridge: Bridge, *, port: int, worker_token: str | None, subtitle
             access,
             hosts_of(taken),
         )
-        server = _Server(
+        server = QuietServer(
             uvicorn.Config(
                 app,
                 lifespan="off",
