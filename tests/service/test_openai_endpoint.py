@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import math
+import socket
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from crucible_worker.server.credentials import StartError
 from crucible_worker.server.parts import build
 from crucible_worker.testing import STALL, RunningWorker, ScriptedModel, run_worker, scripted_build
 from crucible_worker.util.limits import WorkerLimits
+from crucible_worker.web import openai_endpoint
 from tests import needs
 from tests.service.openai_endpoint_kit import ask, head_of, opened, read_reply
 
@@ -63,6 +65,34 @@ async def test_a_prompt_has_four_forms(worker: RunningWorker, prompt: Any):
     reply = await ask(worker.openai_address, COMPLETIONS, {"model": "embedded:mine", "prompt": prompt, "echo": True})
 
     assert [one["text"] for one in json.loads(reply.body)["choices"]] == ["abAB"]
+
+
+async def test_a_prompt_alone_may_be_echoed(worker: RunningWorker):
+    """With no tokens to generate: then no model is asked, unless log-probabilities are wanted."""
+    body = {"model": "embedded:mine", "prompt": [97, 98], "echo": True, "max_tokens": 0}
+
+    plain = json.loads((await ask(worker.openai_address, COMPLETIONS, body)).body)["choices"]
+    measured = json.loads((await ask(worker.openai_address, COMPLETIONS, {**body, "logprobs": 0})).body)["choices"]
+
+    assert [one["text"] for one in (*plain, *measured)] == ["ab", "ab"]
+    assert measured[0]["logprobs"]["token_logprobs"] == [None, -2.0]
+    assert plain[0]["logprobs"] is None
+
+
+async def test_an_error_after_the_beginning_of_a_stream_is_an_event(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    """Its status was sent already; here the drain ends a stream that waits."""
+    monkeypatch.setattr(openai_endpoint, "STATUS_SECONDS", 0.0)
+    model = ScriptedModel(fault=lambda call: STALL)
+    async with Worker(settings(tmp_path), build=scripted_build({"mine": model})) as worker:
+        asked = asyncio.create_task(ask(worker.openai_address, CHAT, {**ASKED, "stream": True}))
+        while not model.counts["in_flight"]:
+            await asyncio.sleep(0)
+        worker.drain()
+        reply = await asked
+
+    assert (reply.status, reply.headers["content-type"][:17]) == (200, "text/event-stream")
+    assert b": no answer yet" in reply.body
+    assert b'"code":"DRAINING"' in reply.body
 
 
 async def test_the_choices_of_several_prompts_are_in_order(worker: RunningWorker):
@@ -318,6 +348,16 @@ async def test_the_openai_package_reads_all_of_it(tmp_path: Path):
     assert content[0].token == said[0]
     assert content[0].logprob == pytest.approx(content[0].top_logprobs[0].logprob, abs=1e-6)
     assert EMBEDDED in names
+
+
+def test_connections_send_at_once():
+    """Without TCP_NODELAY an answer of two writes would wait for the client's delayed acknowledgement, 40 ms."""
+    from crucible_worker.web.listening import LOOPBACK, listen
+
+    with listen(LOOPBACK, 0) as listener, socket.create_connection(listener.getsockname()):
+        accepted, _ = listener.accept()
+        with accepted:
+            assert accepted.proto == socket.IPPROTO_TCP  # what asyncio looks at
 
 
 def test_other_machines_are_not_served(tmp_path: Path):

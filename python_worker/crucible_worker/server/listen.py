@@ -101,9 +101,10 @@ def listen_for_openai(host: str, port: int) -> socket.socket:
     """
     if importlib.util.find_spec("uvicorn") is None:
         raise StartError("--openai-listen needs uvicorn: pip install 'crucible-bridge[web]'")
+    from crucible_worker.web.listening import listen  # it imports uvicorn
+
     try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
-        return socket.create_server((host, port), family=family)
+        return listen(host, port)
     except OSError as error:
         why = error.strerror or str(error)
         raise StartError(f"cannot listen on {host}:{port}: {why}; --openai-listen takes another port") from error

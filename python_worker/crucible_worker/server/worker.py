@@ -498,8 +498,9 @@ class Worker:
         self._calls.cut(after=FLUSH_SHARE * self._limits.drain_seconds)
         if self._server is not None:
             tools = () if self._tools is None else (self._tools.ended(),)
-            web = () if self._openai is None else (self._openai.aclose(),)
-            stopping = asyncio.gather(self._server.stop(GRACE_SHARE * self._limits.drain_seconds), *tools, *web)
+            grace = GRACE_SHARE * self._limits.drain_seconds
+            web = () if self._openai is None else (self._openai.aclose(grace),)
+            stopping = asyncio.gather(self._server.stop(grace), *tools, *web)
             await self._within(STOP_SHARE, stopping, "stop_server", default=None)
         self._offload.close()
         if self._grading is not None:

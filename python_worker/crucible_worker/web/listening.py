@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 from collections.abc import Collection, Generator, Sequence
 
 import uvicorn
 
-__all__ = ["LOOPBACK", "QuietServer", "foreign_host", "foreign_site", "hosts_of"]
+__all__ = ["LOOPBACK", "QuietServer", "foreign_host", "foreign_site", "hosts_of", "listen"]
 
 LOOPBACK = "127.0.0.1"
 HTTP_PORT = 80
@@ -20,6 +21,25 @@ class QuietServer(uvicorn.Server):
     def capture_signals(self) -> Generator[None, None, None]:
         """Capture none."""
         yield
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Listen on a port of this machine, 0 for any.
+
+    Raises:
+        OSError: it cannot be listened on.
+    """
+    family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    # With its protocol: asyncio sets TCP_NODELAY on connections of no other, and each answer would wait 40 ms.
+    listener = socket.socket(family, kind, socket.IPPROTO_TCP)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(address)
+        listener.listen()
+    except OSError:
+        listener.close()
+        raise
+    return listener
 
 
 def hosts_of(port: int, host: str = LOOPBACK) -> Sequence[str]:

@@ -34,7 +34,6 @@ from crucible_bridge.problems import error_of
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     BackendInfo,
-    Conversation,
     LogprobsItem,
     LogprobsRequest,
     ModelInput,
@@ -52,7 +51,7 @@ from crucible_worker.inference.batches import open_model
 from crucible_worker.inference.logprobs import ask_logprobs
 from crucible_worker.inference.model_calls import Backends, ask_samples
 from crucible_worker.inference.retries import RetryPolicy
-from crucible_worker.rendering.prompts import AUTO, RAW, encode_text, require_tokenizer
+from crucible_worker.rendering.prompts import AUTO, RAW, require_tokenizer
 from crucible_worker.rpc.authentication import TokenFile
 from crucible_worker.rpc.calls import Calls, Method
 from crucible_worker.rpc.offload import LARGE_BYTES, Offload
@@ -75,6 +74,7 @@ from crucible_worker.web.openai_replies import (
     error_of_openai,
     ids_of,
     reply_of,
+    size_of,
     stream_of,
     tokens_in,
 )
@@ -143,29 +143,29 @@ class OpenAIApp:
 
     async def __call__(self, scope: Mapping[str, Any], receive: _Receive, send: _Send) -> None:
         """Handle a request."""
-        path, started = scope["path"], time.perf_counter()
+        path, began, sending = scope["path"], time.perf_counter(), _Sending(send)
+        error: BridgeError | None = None
         status = 200
         try:
-            await self._answer(scope, path, receive, send)
+            await self._answer(scope, path, receive, sending)
         except _ClientGone:
             status = 499
         except _HTTPRefusal as refused:
-            bind_contextvars(reason=refused.error.reason)  # for the line that tells how the request ended
-            status = await _send_error(send, refused.error, refused.status)
-        except BridgeError as error:
-            bind_contextvars(reason=error.reason)
-            status = await _send_error(send, error, chat=_READERS.get(path) is read_chat)
-        except Exception as error:
-            if (lacking := shortage(error)) is None:
-                error_id = logged(_log, "unexpected_error", error)
-                lacking = InternalError(f"internal error {error_id}")
-            bind_contextvars(reason=lacking.reason)
-            status = await _send_error(send, lacking)
+            error, status = refused.error, refused.status
+        except BridgeError as raised:
+            error, status = raised, 0
+        except Exception as raised:
+            if (error := shortage(raised)) is None:
+                error = InternalError(f"internal error {logged(_log, 'unexpected_error', raised)}")
+            status = 0
+        if error is not None:
+            bind_contextvars(reason=error.reason)  # for the line that tells how the request ended
+            status = await sending.error(error, status or None, chat=_READERS.get(path) is read_chat)
         known = path if path in _READERS else _MODELS
-        milliseconds = round((time.perf_counter() - started) * 1000, 3)
+        milliseconds = round((time.perf_counter() - began) * 1000, 3)
         _log.info("openai_call", path=known, status=status, milliseconds=milliseconds)
 
-    async def _answer(self, scope: Mapping[str, Any], path: str, receive: _Receive, send: _Send) -> None:
+    async def _answer(self, scope: Mapping[str, Any], path: str, receive: _Receive, sending: _Sending) -> None:
         headers = {name: value.decode("latin-1") for name, value in scope["headers"]}
         await self._let_in(headers)
         reads = path == _MODELS or path.startswith(f"{_MODELS}/")
@@ -180,9 +180,9 @@ class OpenAIApp:
         try:
             with _until_drained(calls):
                 if reads:
-                    await _send_json(send, 200, msgspec.json.encode(await self._known(unquote(path[len(_MODELS) :]))))
+                    await sending.json(200, msgspec.json.encode(await self._known(unquote(path[len(_MODELS) :]))))
                 else:
-                    await self._post(_READERS[path], headers, receive, send)
+                    await self._post(_READERS[path], headers, receive, sending)
         finally:
             calls.leave(method, peer)
 
@@ -228,18 +228,19 @@ class OpenAIApp:
         read: Callable[[bytes, WorkerLimits], OpenAICall],
         headers: Mapping[bytes, str],
         receive: _Receive,
-        send: _Send,
+        sending: _Sending,
     ) -> None:
         parts, room = self._parts, self._parts.calls.room
         with room.working_on(_declared(headers, parts.limits.max_message_bytes)) as work:
             call = await self._parsed(read, await self._received(receive, work), work)
-            async with _while_connected(receive, self._result(call)) as answering:
+            async with _while_connected(receive):
                 if call.stream:
-                    await self._stream(call, answering, send)
-                    return
-                result = await answering
-                content = await parts.offload.in_thread(lambda: self._written(reply_of(call, result)))
-                await _send_json(send, 200, content)
+                    content = await self._streamed(call, sending)
+                else:
+                    result = await self._result(call)
+                    content = await self._encoded(call, result, lambda: msgspec.json.encode(reply_of(call, result)))
+            # Outside: a client is gone as well once its answer is complete.
+            await (sending.end(content) if call.stream else sending.json(200, content))
 
     async def _parsed(self, read: Callable[[bytes, WorkerLimits], OpenAICall], data: bytes, work: Any) -> OpenAICall:
         parts = self._parts
@@ -275,67 +276,63 @@ class OpenAIApp:
             message = f"the request has not arrived within {limits.request_seconds:g} s"
             raise DeadlineExceeded(message, reason=Reason.REQUEST_TOO_SLOW) from None
 
-    def _written(self, value: Any) -> bytes:
-        content = msgspec.json.encode(value)
+    async def _encoded(self, call: OpenAICall, result: OpenAIResult, encode: Callable[[], bytes]) -> bytes:
+        """Encode an answer, in a thread if it is large.
+
+        Raises:
+            ResourceExhausted: it is larger than a message (ANSWER_TOO_LARGE).
+        """
+        content = await self._parts.offload.run(size_of(call, result), encode)
         if len(content) > self._parts.limits.max_message_bytes:
             message = f"an answer of {len(content):,} bytes is larger than a message: request less at once"
             raise ResourceExhausted(message, reason=Reason.ANSWER_TOO_LARGE, retryable=False)
         return content
 
-    async def _stream(self, call: OpenAICall, answering: asyncio.Task[OpenAIResult], send: _Send) -> None:
-        """Send an answer as server-sent events, once it is there: no backend has a part of one before the end."""
-        await asyncio.wait((answering,), timeout=STATUS_SECONDS)
-        if answering.done():
-            answering.result()  # an error has its status
-        headers = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"cache-control", b"no-store")]
-        await send({"type": "http.response.start", "status": 200, "headers": headers})
-        while not answering.done():
-            await send({"type": "http.response.body", "body": b": no answer yet\n\n", "more_body": True})
-            await asyncio.wait((answering,), timeout=KEEP_ALIVE_SECONDS)
+    async def _streamed(self, call: OpenAICall, sending: _Sending) -> bytes:
+        """Begin a stream, and return what ends it: the answer, as no backend has a part of one before the end."""
+        async with _together(self._result(call)) as (answering,):
+            await asyncio.wait((answering,), timeout=STATUS_SECONDS)
+            while not answering.done():
+                await sending.comment()
+                await asyncio.wait((answering,), timeout=KEEP_ALIVE_SECONDS)
+            result: OpenAIResult = answering.result()
 
         def pieces() -> bytes:
-            return b"".join(b"data: %b\n\n" % msgspec.json.encode(one) for one in stream_of(call, answering.result()))
+            return b"".join(map(_event, stream_of(call, result)))
 
-        try:
-            await send({
-                "type": "http.response.body", "body": await self._parts.offload.in_thread(pieces), "more_body": True
-            })  # fmt: skip
-        except BridgeError as error:
-            _, body, _ = error_of_openai(error, chat=call.chat)
-            content = b"data: %b\n\n" % msgspec.json.encode(body)
-            await send({"type": "http.response.body", "body": content, "more_body": True})
-        await send({"type": "http.response.body", "body": b"data: [DONE]\n\n", "more_body": False})
+        return await self._encoded(call, result, pieces) + b"data: [DONE]\n\n"
 
     async def _result(self, call: OpenAICall) -> OpenAIResult:
         """Ask the model for everything that a request wants."""
         received = asyncio.get_running_loop().time()
-        model = await self._opened(call.model)
-        prompts = call.prompts
-        measured: Sequence[SequenceLogprobs | None] = [None] * len(prompts)
-        items: Sequence[SampledItem | None] = [None] * len(prompts)
-        if call.echo and call.logprobs is not None:
-            prompts = [await _in_tokens(model, prompt) for prompt in prompts]
-        asked = dataclasses.replace(call, prompts=prompts)
-        if not (call.echo and call.logprobs is not None):
-            items, fingerprint = await self._sampled(asked, model, received)
-        elif call.sampling is None:
-            measured, fingerprint = await self._measured(asked, received)
-        else:
-            async with _together(self._measured(asked, received), self._sampled(asked, model, received)) as (
-                measuring,
-                sampling,
-            ):
-                (measured, _), (items, fingerprint) = await measuring, await sampling
-        ids = [ids_of(prompt) for prompt in prompts] if call.echo or call.sampling is None else [()] * len(prompts)
+        measures = call.echo and call.logprobs is not None
+        model = None
+        if call.echo or call.logprobs is not None or not call.bounded:
+            model = await self._opened(call.model)
+        if measures:
+            call = dataclasses.replace(call, prompts=await _in_tokens(model, call.prompts))
+        measured: Sequence[SequenceLogprobs | None] = [None] * len(call.prompts)
+        items: Sequence[SampledItem | None] = [None] * len(call.prompts)
+        fingerprint = "" if model is None else model.fingerprint
+        if measures and call.sampling is not None:
+            async with _together(self._measured(call, received), self._sampled(call, model, received)) as asked:
+                measured, (items, fingerprint) = await asked[0], await asked[1]
+        elif measures:
+            measured = await self._measured(call, received)
+        elif call.sampling is not None:
+            items, fingerprint = await self._sampled(call, model, received)
+        ids = [ids_of(prompt) for prompt in call.prompts] if call.echo else [()] * len(call.prompts)
         texts = TokenTexts()
         if call.logprobs is not None:
             for place, item in enumerate(items):
-                await texts.read(model.tokenizer, tokens_in(item, ids[place], measured[place]))
+                await texts.read(
+                    None if model is None else model.tokenizer, tokens_in(item, ids[place], measured[place])
+                )
         return OpenAIResult(
             items=items,
             measured=measured,
             prompt_tokens=ids,
-            prompt_texts=[await _text_of(model, prompt) for prompt in call.prompts] if call.echo else (),
+            prompt_texts=await _texts_of(model, call.prompts) if call.echo else (),
             fingerprint=fingerprint,
             texts=texts,
         )
@@ -348,11 +345,11 @@ class OpenAIApp:
             gate.close()
 
     async def _sampled(
-        self, call: OpenAICall, model: Model, received: float
+        self, call: OpenAICall, model: Model | None, received: float
     ) -> tuple[Sequence[SampledItem | None], str]:
         sampling = call.sampling
         assert sampling is not None
-        if not call.bounded and model.context_length is not None:
+        if not call.bounded and model is not None and model.context_length is not None:
             sampling = dataclasses.replace(sampling, max_tokens=min(CHAT_TOKENS, model.context_length))
         seed = sampling.seed
         request = SampleRequest(
@@ -378,7 +375,7 @@ class OpenAIApp:
                 raise InvalidField("logprobs", message, reason=Reason.NO_TOP_LOGPROBS)
         return answer.items, answer.model_fingerprint
 
-    async def _measured(self, call: OpenAICall, received: float) -> tuple[Sequence[SequenceLogprobs | None], str]:
+    async def _measured(self, call: OpenAICall, received: float) -> Sequence[SequenceLogprobs]:
         request = LogprobsRequest(
             model=call.model,
             items=tuple(LogprobsItem(prompt=prompt) for prompt in call.prompts),
@@ -388,22 +385,25 @@ class OpenAIApp:
         self._parts.charge(answer.usage, call.model)
         for sequence in answer.sequences:
             _raise_problem(sequence.problem)
-        return answer.sequences, answer.model_fingerprint
+        return answer.sequences
 
 
-async def _in_tokens(model: Model, prompt: str | Conversation | ModelInput) -> ModelInput:
-    """A prompt in tokens: log-probabilities belong to these."""
-    if not isinstance(prompt, str):
-        assert isinstance(prompt, ModelInput)
-        return prompt
-    return ModelInput.of(list(await encode_text(require_tokenizer(model.tokenizer), prompt, plain=True)))
+async def _in_tokens(model: Model | None, prompts: Sequence[Any]) -> Sequence[ModelInput]:
+    """Prompts in tokens: log-probabilities belong to these."""
+    if isinstance(prompts[0], ModelInput):
+        return prompts
+    tokenizer = require_tokenizer(None if model is None else model.tokenizer)
+    encoded = await tokenizer.encode_all(prompts)
+    if not all(encoded):
+        raise InvalidField("prompt", "has no tokens: a model needs at least one")
+    return [ModelInput.of(list(tokens)) for tokens in encoded]
 
 
-async def _text_of(model: Model, prompt: str | Conversation | ModelInput) -> str:
-    if isinstance(prompt, str):
-        return prompt
-    (text,) = await require_tokenizer(model.tokenizer).detokenize([ids_of(prompt)], skip_special_tokens=False)
-    return text
+async def _texts_of(model: Model | None, prompts: Sequence[Any]) -> Sequence[str]:
+    if isinstance(prompts[0], str):
+        return prompts
+    tokenizer = require_tokenizer(None if model is None else model.tokenizer)
+    return await tokenizer.detokenize([ids_of(prompt) for prompt in prompts], skip_special_tokens=False)
 
 
 def _raise_problem(problem: Problem | None) -> None:
@@ -424,33 +424,32 @@ async def _together(*work: Awaitable[Any]) -> AsyncIterator[Sequence[asyncio.Fut
 
 
 @contextlib.asynccontextmanager
-async def _while_connected(receive: _Receive, work: Awaitable[_T]) -> AsyncIterator[asyncio.Task[_T]]:
-    """Do work as long as the client stays; a client that goes away cancels it.
+async def _while_connected(receive: _Receive) -> AsyncIterator[None]:
+    """Do something as long as the client stays; a client that goes away cancels it.
 
     Raises:
         _ClientGone: it has gone.
     """
-    task: asyncio.Task[Any] = asyncio.ensure_future(work)  # pyright: ignore[reportAssignmentType] (of a coroutine)
-    gone = False
+    task, gone = asyncio.current_task(), False
+    assert task is not None
 
     async def watch() -> None:
         nonlocal gone
         while (await receive())["type"] != "http.disconnect":
             pass
-        gone = not task.done()
+        gone = True
         task.cancel()
 
     watching = asyncio.create_task(watch())
     try:
-        yield task
+        yield
     except asyncio.CancelledError:
         if not gone:
             raise
+        task.uncancel()
         raise _ClientGone from None
     finally:
-        for each in (watching, task):
-            each.cancel()
-        await asyncio.gather(watching, task, return_exceptions=True)
+        watching.cancel()
 
 
 @contextlib.contextmanager
@@ -495,20 +494,49 @@ def _model(name: str, owner: str) -> dict[str, Any]:
     return {"id": name, "object": "model", "created": 0, "owned_by": owner}
 
 
-async def _send_error(send: _Send, error: BridgeError, status: int | None = None, *, chat: bool = False) -> int:
-    status, body, headers = error_of_openai(error, status, chat=chat)
-    await _send_json(send, status, msgspec.json.encode(body), headers)
-    return status
+def _event(value: Any) -> bytes:
+    return b"data: %b\n\n" % msgspec.json.encode(value)
 
 
-async def _send_json(send: _Send, status: int, content: bytes, further: Mapping[str, str] | None = None) -> None:
-    headers = [
-        (b"content-type", b"application/json"),
-        (b"content-length", str(len(content)).encode()),
-        *((name.encode(), value.encode()) for name, value in (further or {}).items()),
-    ]
-    await send({"type": "http.response.start", "status": status, "headers": headers})
-    await send({"type": "http.response.body", "body": content, "more_body": False})
+class _Sending:
+    """The answer to a request, as ASGI sends it."""
+
+    def __init__(self, send: _Send) -> None:
+        self._send, self._begun = send, False
+
+    async def json(self, status: int, content: bytes, further: Mapping[str, str] | None = None) -> None:
+        """Send an answer whole."""
+        pairs = {"content-type": "application/json", "content-length": str(len(content)), **(further or {})}
+        await self._begin(status, pairs)
+        await self._send({"type": "http.response.body", "body": content, "more_body": False})
+
+    async def comment(self) -> None:
+        """Send nothing in a stream, which keeps its connection."""
+        await self._begin_stream()
+        await self._send({"type": "http.response.body", "body": b": no answer yet\n\n", "more_body": True})
+
+    async def end(self, events: bytes) -> None:
+        """Send the last events of a stream."""
+        await self._begin_stream()
+        await self._send({"type": "http.response.body", "body": events, "more_body": False})
+
+    async def error(self, error: BridgeError, status: int | None, *, chat: bool) -> int:
+        """Send an error, as an event if a stream has begun; returns its status."""
+        status, body, headers = error_of_openai(error, status, chat=chat)
+        if self._begun:
+            await self.end(_event(body))
+        else:
+            await self.json(status, msgspec.json.encode(body), headers)
+        return status
+
+    async def _begin_stream(self) -> None:
+        if not self._begun:
+            await self._begin(200, {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-store"})
+
+    async def _begin(self, status: int, pairs: Mapping[str, str]) -> None:
+        self._begun = True
+        headers = [(name.encode(), value.encode()) for name, value in pairs.items()]
+        await self._send({"type": "http.response.start", "status": status, "headers": headers})
 
 
 class OpenAIListener:
@@ -541,7 +569,6 @@ class OpenAIListener:
             access_log=False,
             server_header=False,
             limit_concurrency=parts.limits.max_connections,
-            timeout_graceful_shutdown=1,
         )
 
         async def run() -> None:
@@ -551,9 +578,12 @@ class OpenAIListener:
 
         self._serving = background.keep("openai", run)
 
-    async def aclose(self) -> None:
-        """End it: open requests were answered, or get no answer any more."""
+    async def aclose(self, seconds: float) -> None:
+        """End it: open requests may still end in this time."""
         if self._server is not None and self._serving is not None:
             self._server.should_exit = True
-            await asyncio.gather(self._serving, return_exceptions=True)
+            _, late = await asyncio.wait((self._serving,), timeout=seconds)
+            if late:
+                self._server.force_exit = True
+                await asyncio.wait(late)
         self._listener.close()

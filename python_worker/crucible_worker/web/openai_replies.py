@@ -19,10 +19,13 @@ from crucible_worker.backends.base import Tokenizer
 from crucible_worker.backends.distributions import NO_TOKEN
 from crucible_worker.web.openai_bodies import OpenAICall
 
-__all__ = ["OpenAIResult", "TokenTexts", "error_of_openai", "ids_of", "reply_of", "stream_of", "tokens_in"]
+__all__ = ["OpenAIResult", "TokenTexts", "error_of_openai", "ids_of", "reply_of", "size_of", "stream_of", "tokens_in"]
 
 IMPOSSIBLE = -9999.0
 """The log-probability of a token that the model considers impossible: JSON has no infinity."""
+
+_HEAD_BYTES, _ROW_BYTES = 200, 60
+"""Of a choice without its text, and of a token with its log-probability, about."""
 
 _STATUS: Mapping[Code, int] = {
     Code.INVALID_ARGUMENT: 400,
@@ -281,6 +284,19 @@ def _usage(answered: OpenAIResult) -> dict[str, Any] | None:
 def _sum(counts: Sequence[int | None]) -> int | None:
     known = [count for count in counts if count is not None]
     return sum(known) if len(known) == len(counts) else None
+
+
+def size_of(call: OpenAICall, answered: OpenAIResult) -> int:
+    """About how many bytes an answer has: many are written in a thread."""
+    size = call.count * sum(map(len, answered.prompt_texts))
+    for item, measured in zip(answered.items, answered.measured):
+        sequences = () if item is None else item.sequences
+        size += sum(_HEAD_BYTES + len(sequence.text) for sequence in sequences)
+        if call.logprobs is not None:
+            rows = 0 if measured is None or measured.logprobs is None else len(measured.logprobs) * call.count
+            rows += sum(len(sequence.tokens) for sequence in sequences)
+            size += rows * _ROW_BYTES * (1 + call.logprobs)
+    return size
 
 
 def _head(call: OpenAICall, answered: OpenAIResult, kind: str) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from crucible_bridge.events import Event
 from crucible_worker.reports.as_html import live_html, page_script, page_styles
 from crucible_worker.web.access import Access, Guard
 from crucible_worker.web.answers import Answer, PageData
-from crucible_worker.web.listening import LOOPBACK, QuietServer, hosts_of
+from crucible_worker.web.listening import LOOPBACK, QuietServer, hosts_of, listen
 from crucible_worker.web.samples_index import SampleIndex
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ async def _first_end(*tasks: asyncio.Task[None]) -> None:
 
 def _listening(port: int) -> socket.socket:
     try:
-        return socket.create_server((LOOPBACK, port))
+        return listen(LOOPBACK, port)
     except OSError as error:
         raise InvalidField("--port", f"is {port}, which cannot be listened on: {error.strerror or error}") from error
 
