@@ -25,8 +25,8 @@ from crucible_bridge.channel import open_channel
 from crucible_worker.server.process import write_ready_file
 
 CONNECTIONS = 16
-REQUESTS = 2_000
-"""Of each side in a run, over all connections."""
+REQUESTS, TURNS = 500, 4
+"""Requests of each side over all connections, and how often both sides take turns in a run."""
 STREAMS = 200
 LEAST = 0.3
 """Bound of the requests a second, as a share of the echo's."""
@@ -145,7 +145,8 @@ async def measure(ours: str, grpc: str, bare: str) -> tuple[float, float, float,
     """Both rates, the delay of a stream, and the p99 of health beside requests and without them."""
     for address in (ours, bare):
         await rate(address)  # warms both up
-    baseline, alone = await rate(bare), await rate(ours)
+    turns = [(await rate(bare), await rate(ours)) for _ in range(TURNS)]
+    baseline, alone = (statistics.median(side) for side in zip(*turns))
     delay = await first_piece_ms(ours)
     stop = asyncio.Event()
     probing = asyncio.create_task(health_ms(grpc, stop))

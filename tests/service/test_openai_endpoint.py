@@ -6,6 +6,7 @@ import asyncio
 import json
 import math
 import socket
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -348,6 +349,21 @@ async def test_the_openai_package_reads_all_of_it(tmp_path: Path):
     assert content[0].token == said[0]
     assert content[0].logprob == pytest.approx(content[0].top_logprobs[0].logprob, abs=1e-6)
     assert EMBEDDED in names
+
+
+async def test_the_program_of_the_page(tmp_path: Path):
+    """It prints an answer."""
+    pytest.importorskip("openai", reason=needs.MISSING["openai"])
+    page = (Path(__file__).parents[2] / "docs" / "endpoint.md").read_text()
+    program = page.partition("```python\n")[2].partition("```")[0]
+    async with Worker(settings(tmp_path), build=build) as worker:
+        (tmp_path / "ask.py").write_text(program.replace("http://127.0.0.1:8000/v1", worker.openai_address))
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, str(tmp_path / "ask.py"), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        )
+        printed, errors = await process.communicate()
+
+    assert (printed, errors) == (b"46\n", b"")
 
 
 def test_connections_send_at_once():
