@@ -234,6 +234,15 @@ async def test_a_large_body_is_refused_before_it_is_sent():
     assert (declared.status, chunked.status) == (413, 413)
 
 
+async def test_too_many_values_are_counted_before_they_are_parsed(worker: RunningWorker):
+    """A parser would let nothing else of the worker run meanwhile."""
+    body = b'{"model": "embedded:mine", "prompt": [%b97]}' % (b"97," * 2_000_000)
+
+    reply = await ask(worker.openai_address, COMPLETIONS, body)
+
+    assert (reply.status, reply.error["message"][:34]) == (400, "The body has more than 2,000,000 v")
+
+
 async def test_too_many_open_calls_are_told_when_to_come_again():
     """429, with Retry-After."""
     model = ScriptedModel(fault=lambda call: STALL)

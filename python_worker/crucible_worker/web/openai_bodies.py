@@ -23,7 +23,7 @@ from crucible_bridge.types.messages import message_from_json
 from crucible_bridge.types.models import parse_model
 from crucible_worker.backends.base import MAX_MESSAGES, check_sampling
 from crucible_worker.util.limits import WorkerLimits
-from crucible_worker.util.parsing import parts_of
+from crucible_worker.util.parsing import parts_of, uncollected
 
 __all__ = [
     "CHAT_TOKENS",
@@ -40,6 +40,10 @@ CHAT_TOKENS = 4_096
 """Upper bound of the tokens of a message where the request has none, unless the context of its model is shorter."""
 COMPLETION_TOKENS = 16
 """That of a completion, as OpenAI has it."""
+MAX_VALUES = 2_000_000
+"""Values in a body: a parser of JSON lets no other thread run, and takes 0.1 s for so many."""
+_PART = 4
+"""An object, a list or a text counts as so many values."""
 MAX_STOPS = 64
 """Stop strings of a request."""
 
@@ -152,8 +156,15 @@ class OpenAICall:
 
 
 def memory_of(body: bytes) -> int:
-    """About how many bytes the values of a body need once it is parsed."""
-    return 64 * parts_of(body) + 40 * body.count(b",")
+    """About how many bytes the values of a body need once it is parsed.
+
+    Raises:
+        InvalidField: there are more than `MAX_VALUES`.
+    """
+    parts, commas = parts_of(body), body.count(b",")
+    if _PART * parts + commas > MAX_VALUES:
+        raise InvalidField("", f"The body has more than {MAX_VALUES:,} values, such as token ids: send fewer at once")
+    return 64 * parts + 40 * commas
 
 
 def model_named(name: str) -> ModelRef:
@@ -207,7 +218,8 @@ _B = TypeVar("_B", bound=_Body)
 
 def _read(data: bytes, kind: type[_B]) -> _B:
     try:
-        given = msgspec.json.decode(data)
+        with uncollected(len(data)):
+            given = msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         why = "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
         raise InvalidField("", f"The body is not JSON: {why}", reason=Reason.MALFORMED_JSON) from None
@@ -234,7 +246,9 @@ def _refuse_unless_neutral(name: str, value: Any) -> None:
     neutral = _WITHOUT_EFFECT[name]
     if value not in neutral:
         accepted = f": only {' or '.join(map(repr, neutral))} is accepted" if neutral else ""
-        raise InvalidField(name, f"is {clipped(value)}, and no backend of the worker has this parameter{accepted}")
+        # The text of a list may be megabytes.
+        given = f"is {clipped(value)}" if isinstance(value, str | int | float) else "is given"
+        raise InvalidField(name, f"{given}, and no backend of the worker has this parameter{accepted}")
 
 
 def _call(

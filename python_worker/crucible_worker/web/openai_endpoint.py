@@ -323,12 +323,7 @@ class OpenAIApp:
             items, fingerprint = await self._sampled(call, model, received)
         ids = [ids_of(prompt) for prompt in call.prompts] if call.echo else [()] * len(call.prompts)
         texts = TokenTexts()
-        if call.logprobs is not None:
-            for place, item in enumerate(items):
-                await texts.read(
-                    None if model is None else model.tokenizer, tokens_in(item, ids[place], measured[place])
-                )
-        return OpenAIResult(
+        result = OpenAIResult(
             items=items,
             measured=measured,
             prompt_tokens=ids,
@@ -336,6 +331,10 @@ class OpenAIApp:
             fingerprint=fingerprint,
             texts=texts,
         )
+        if call.logprobs is not None and model is not None:
+            found = await self._parts.offload.run(size_of(call, result), lambda: tokens_in(result))
+            await texts.read(model.tokenizer, found)
+        return result
 
     async def _opened(self, ref: ModelRef) -> Model:
         gate = RetryPolicy(1)

@@ -6,7 +6,7 @@ import dataclasses
 import math
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -101,17 +101,17 @@ class TokenTexts:
     def __init__(self) -> None:
         self._texts: dict[int, str] = {}
 
-    async def read(self, tokenizer: Tokenizer | None, ids: Iterable[int]) -> None:
+    async def read(self, tokenizer: Tokenizer | None, tokens: set[int]) -> None:
         """Find the text of tokens; those of a model whose tokenizer is not at hand are called by their ids."""
-        unknown = sorted({int(token) for token in ids} - self._texts.keys() - {NO_TOKEN})
-        texts: Sequence[str] = ()
-        if tokenizer is not None and unknown:
+        ids = sorted(tokens)
+        texts: Sequence[str] = [f"token_id:{token}" for token in ids]
+        if tokenizer is not None and ids:
             try:
-                texts = await tokenizer.detokenize([[token] for token in unknown], skip_special_tokens=False)
+                texts = await tokenizer.detokenize([[token] for token in ids], skip_special_tokens=False)
             except BridgeError as error:
                 if error.reason != Reason.NO_TOKENIZER:
                     raise
-        self._texts |= dict(zip(unknown, texts)) if texts else {token: f"token_id:{token}" for token in unknown}
+        self._texts = dict(zip(ids, texts))
 
     def __getitem__(self, token: int) -> str:
         """The text of a token that was read."""
@@ -153,18 +153,6 @@ def _rows_of_sequence(sequence: SampledSequence) -> list[_Row]:
         _Row(token, _finite(value), _pairs(sequence.top_tokens, sequence.top_logprobs, index))
         for index, (token, value) in enumerate(zip(sequence.tokens, given))
     ]
-
-
-def tokens_in(item: SampledItem | None, prompt: Sequence[int], measured: SequenceLogprobs | None) -> Iterator[int]:
-    """All tokens whose text an answer with log-probabilities has."""
-    yield from prompt
-    columns = [] if measured is None else [measured.top_tokens]
-    for sequence in () if item is None else item.sequences:
-        yield from sequence.tokens
-        columns.append(sequence.top_tokens)
-    for column in columns:
-        if column is not None:
-            yield from np.unique(column).tolist()
 
 
 def _completion_logprobs(rows: Sequence[_Row], texts: TokenTexts, top: int) -> dict[str, Any]:
@@ -219,6 +207,21 @@ class OpenAIResult:
     """Of the checkpoint."""
     texts: TokenTexts
     """The text of tokens."""
+
+
+def tokens_in(answered: OpenAIResult) -> set[int]:
+    """All tokens whose text an answer with log-probabilities has."""
+    found: set[int] = set()
+    for prompt, item, measured in zip(answered.prompt_tokens, answered.items, answered.measured):
+        found.update(prompt)
+        columns = [] if measured is None else [measured.top_tokens]
+        for sequence in () if item is None else item.sequences:
+            found.update(sequence.tokens)
+            columns.append(sequence.top_tokens)
+        for column in columns:
+            if column is not None:
+                found.update(np.unique(column).tolist())
+    return found - {NO_TOKEN}
 
 
 def _choices(call: OpenAICall, answered: OpenAIResult) -> Iterator[dict[str, Any]]:
