@@ -5,8 +5,19 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
+
+from crucible_worker.config import Settings
+
+CHAT, COMPLETIONS, MODELS = "/v1/chat/completions", "/v1/completions", "/v1/models"
+
+
+def settings(folder: Path, **fields: Any) -> Settings:
+    """Settings with an endpoint at a free port."""
+    given = {"port": 0, "grading_processes": 0, "code_sandboxes": 0, "openai_listen": ("127.0.0.1", 0)}
+    return Settings(**{**given, "state_dir": folder / "state", **fields}).validate()
 
 
 class Reply(NamedTuple):

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from crucible_bridge.types import EmbeddedModel, ModelInput, SampleItem, SamplingParams
-from crucible_worker.config import Settings, SettingsError
+from crucible_worker.config import SettingsError
 from crucible_worker.rpc.calls import Method
 from crucible_worker.server import Worker
 from crucible_worker.server.credentials import StartError
@@ -23,11 +23,10 @@ from crucible_worker.testing import STALL, RunningWorker, ScriptedModel, run_wor
 from crucible_worker.util.limits import WorkerLimits
 from crucible_worker.web import openai_endpoint
 from tests import needs
-from tests.service.openai_endpoint_kit import ask, head_of, opened, read_reply
+from tests.service.openai_endpoint_kit import CHAT, COMPLETIONS, MODELS, ask, head_of, opened, read_reply, settings
 
 pytestmark = [needs.installed("uvicorn"), pytest.mark.core]
 
-CHAT, COMPLETIONS, MODELS = "/v1/chat/completions", "/v1/completions", "/v1/models"
 ASKED = {"model": "embedded:mine", "messages": [{"role": "user", "content": "hello"}]}
 EMBEDDED = "embedded:arithmetic@320"
 
@@ -37,12 +36,6 @@ async def worker() -> AsyncIterator[RunningWorker]:
     """A worker whose model repeats its prompt in upper case."""
     async with run_worker({"mine": ScriptedModel()}, openai=True) as running:
         yield running
-
-
-def settings(folder: Path, **fields: Any) -> Settings:
-    """Settings with an endpoint at a free port."""
-    given = {"port": 0, "grading_processes": 0, "code_sandboxes": 0, "openai_listen": ("127.0.0.1", 0)}
-    return Settings(**{**given, "state_dir": folder / "state", **fields}).validate()
 
 
 async def test_a_message_is_answered_with_its_usage(worker: RunningWorker):
@@ -332,6 +325,31 @@ async def test_numbers_are_those_of_the_model(tmp_path: Path):
             assert len(likeliest) in (2, 3)
             assert value <= max(likeliest.values())
             assert all(math.isfinite(one) for one in likeliest.values())
+
+
+async def test_a_server_gets_messages_and_texts_as_they_are(tmp_path: Path):
+    """Of a model that an OpenAI-compatible server has: a prompt is no message there, and its refusals are told."""
+    pytest.importorskip("aiohttp", reason=needs.MISSING["aiohttp"])
+    from crucible_worker.backends.openai.servers import OpenAIServer
+    from tests.service.openai_kit import ScriptedServer, refusal
+
+    messages = [{"role": "developer", "content": "Shout."}, {"role": "user", "content": "hello"}]
+    async with ScriptedServer().serving() as server:
+        known = (OpenAIServer(name="s", base_url=server.url),)
+        async with Worker(settings(tmp_path, endpoints=known), build=build) as worker:
+            address = worker.openai_address
+            said = await ask(address, CHAT, {"model": "openai:s/m", "messages": messages})
+            continued = await ask(address, COMPLETIONS, {"model": "openai:s/m", "prompt": "abc", "echo": True})
+            server.script = lambda request: refusal(400, "no such thing")
+            refused = await ask(address, CHAT, {"model": "openai:s/m", "messages": messages})
+
+    chat, completion, *_ = [request.body for request in server.asked]
+    assert json.loads(said.body)["choices"][0]["message"]["content"] == "HELLO"
+    assert [message["role"] for message in chat["messages"]] == ["system", "user"]
+    assert json.loads(continued.body)["choices"][0]["text"] == "abcABC"
+    assert completion["prompt"] == "abc"
+    assert refused.status in (400, 502)
+    assert "no such thing" in refused.error["message"]
 
 
 async def test_the_openai_package_reads_all_of_it(tmp_path: Path):
