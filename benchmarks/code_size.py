@@ -64,7 +64,7 @@ def main() -> None:
     report(claims, as_json=options.json)
 
 
-MOST_FILES, MOST_LINES = 468, 71_700
+MOST_FILES, MOST_LINES = 472, 72_500
 """Figures that were reached; a change that needs more says why, and raises them."""
 
 
