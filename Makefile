@@ -31,6 +31,9 @@ LOGGERS := 'trackio==0.43.0' 'wandb==0.31.0' 'mlflow==3.17.2' 'tensorboardX==2.6
 TRAINERS_VENV := .venv-trainers
 TRAINERS := 'trl==1.16.0' 'verifiers==0.4.0' 'tensordict==0.15.3' 'hydra-core==1.3.8' 'codetiming==1.4.0' 'colorlog==6.12.0'
 TRAINERS_ALONE := 'verl==0.9.1' 'openrlhf==0.11.2' 'areal==1.0.4'
+# Harnesses that call the endpoint of OpenAI's API.
+ENDPOINT_VENV := .venv-endpoint
+ENDPOINT := 'lm-eval[api]==0.4.13' 'litellm==1.110.2' $(INSPECT)
 # Its validator wants Python 3.12 or later, and pandas, duckdb and others of the libraries it converts with.
 EVERY_EVAL_EVER_VENV := .venv-every-eval-ever
 EVERY_EVAL_EVER := 'every-eval-ever==0.3.0'
@@ -70,7 +73,7 @@ define step
 endef
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check test-elixir test-pages test-tinker test-inspect test-loggers test-trainers test-postgres test-history test-clusters test-failpoints test-every-eval-ever test-floors test-all test-docs lint lint-all docs vendor pictures generate generate-elixir bench bench-lm-eval torture fuzz serve clean
+.PHONY: help demo test check test-elixir test-pages test-tinker test-inspect test-endpoint test-loggers test-trainers test-postgres test-history test-clusters test-failpoints test-every-eval-ever test-floors test-all test-docs lint lint-all docs vendor pictures generate generate-elixir bench bench-lm-eval torture fuzz serve clean
 
 help: ## say what can be made
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/make \1\t\2/p' Makefile | expand -t 22
@@ -128,6 +131,16 @@ $(INSPECT_VENV)/.ready: $(READY)
 
 test-inspect: $(INSPECT_VENV)/.ready ## tasks of Inspect AI by the worker, and beside Inspect itself
 	$(INSPECT_VENV)/bin/python -m pytest -m inspect
+
+$(ENDPOINT_VENV)/.ready: $(READY)
+	$(PYTHON) -m venv $(ENDPOINT_VENV)
+	printf '%s\n' "$(CURDIR)/$$(echo $(VENV)/lib/python3.*/site-packages)" "$(CURDIR)/bridge" "$(CURDIR)/python_worker" > \
+		"$$(echo $(ENDPOINT_VENV)/lib/python3.*/site-packages)/worker.pth"
+	$(ENDPOINT_VENV)/bin/pip install --quiet $(ENDPOINT)
+	@touch $@
+
+test-endpoint: $(ENDPOINT_VENV)/.ready ## lm-evaluation-harness, Inspect and LiteLLM through the endpoint of OpenAI's API
+	$(ENDPOINT_VENV)/bin/python -m pytest -m endpoint
 
 $(LOGGERS_VENV)/.ready: $(READY)
 	$(PYTHON) -m venv $(LOGGERS_VENV)
@@ -278,5 +291,5 @@ serve: $(READY) ## a worker on 127.0.0.1:50051
 	$(BIN)/crucible-worker serve
 
 clean: ## remove the environment and everything else that was made
-	rm -rf $(VENV) $(DOCS_VENV) .venv-grade .venv-tutorial $(TINKER_VENV) $(LM_EVAL_VENV) $(INSPECT_VENV) $(LOGGERS_VENV) $(TRAINERS_VENV) $(EVERY_EVAL_EVER_VENV) $(FLOORS_VENV) elixir_client_example/_build elixir_client_example/deps build dist demo-output .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(DOCS_VENV) .venv-grade .venv-tutorial $(TINKER_VENV) $(LM_EVAL_VENV) $(INSPECT_VENV) $(LOGGERS_VENV) $(TRAINERS_VENV) $(ENDPOINT_VENV) $(EVERY_EVAL_EVER_VENV) $(FLOORS_VENV) elixir_client_example/_build elixir_client_example/deps build dist demo-output .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

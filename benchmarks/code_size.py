@@ -64,8 +64,8 @@ def main() -> None:
     report(claims, as_json=options.json)
 
 
-MOST_FILES, MOST_LINES = 469, 72_300
-"""Figures that were reached; a change that needs more says why, and raises them. Last raised for tools in messages."""
+MOST_FILES, MOST_LINES = 480, 74_500
+"""Figures that were reached; a change that needs more says why, and raises them."""
 
 
 def read(path: Path) -> Module:

@@ -43,6 +43,8 @@ MISSING: Mapping[str, str] = {
     "grpc_tools": "grpcio-tools is missing (pip install -e '.[dev]')",
     "kubernetes_validate": "kubernetes-validate is missing (pip install -e '.[dev-all]')",
     "inspect_ai": "Inspect AI is missing (pip install -e '.[inspect]')",
+    "litellm": "LiteLLM is missing (make test-endpoint)",
+    "lm_eval": "lm-evaluation-harness is missing (make test-endpoint)",
     "lightning": "Lightning is missing (make test-loggers)",
     "openai": "openai is missing (pip install -e '.[dev-all]')",
     "pandas": "pandas is missing (pip install -e '.[frames]')",

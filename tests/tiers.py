@@ -21,6 +21,7 @@ SEPARATE = {
     "bench": "measures; `make bench` runs the benchmarks",
     "clusters": "with real clusters of Ray, or real servers of models; `make test-clusters` runs them",
     "docs": "programs and commands of README and docs; `make test-docs` runs them",
+    "endpoint": "with harnesses that call the endpoint of OpenAI's API; `make test-endpoint` runs them",
     "failpoints": "most calls of a worker to the system fail in turn; `make test-failpoints` runs them",
     "history": "random calls and faults for minutes; `make test-history` runs them",
     "inspect": "with Inspect AI installed; `make test-inspect` runs them",

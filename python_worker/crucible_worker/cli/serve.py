@@ -36,6 +36,13 @@ class ServeOptions(SettingsOptions):
     host: Host = None
     port: Port = None
     unix_socket: UnixSocket = None
+    openai_listen: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="Also serve OpenAI's API there, on this machine alone; needs crucible-bridge[web].",
+        ),
+    ] = None
     token_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Callers must show the token in this file (mode 0600).")
     ] = None

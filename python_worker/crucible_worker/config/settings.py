@@ -170,6 +170,9 @@ class Settings(BackendSettings):
     """Port to listen on; 0 picks one."""
     unix_socket: Path | None = None
     """Unix socket to listen on, instead of host and port."""
+    openai_listen: tuple[str, int] | None = None
+    """Address of this machine and port at which the endpoint of OpenAI's API listens, 0 for any; there is none if
+    None."""
     token_file: Path | None = None
     """File with the token that callers must show."""
     tls_cert: Path | None = None
@@ -251,6 +254,12 @@ class Settings(BackendSettings):
         """
         if not 0 <= self.port <= 65535:
             raise SettingsError(Setting("port"), f" is {self.port}, not 0 to 65535")
+        if self.openai_listen is not None and not is_loopback(self.openai_listen[0]):
+            raise SettingsError(
+                Setting("openai_listen"),
+                f" is {self.openai_listen[0]}, which other machines can reach: it serves this one alone, by HTTP; put "
+                "a proxy with TLS before it",
+            )
         _check_grading_processes(self.grading_processes)
         _check_code_sandboxes(self.code_sandboxes)
         if (self.tls_cert is None) != (self.tls_key is None):

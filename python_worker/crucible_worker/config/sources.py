@@ -304,6 +304,13 @@ def _host(value: Any, base: Path) -> str:
     return read_text(value, base).removeprefix("[").removesuffix("]")
 
 
+def _listen(value: Any, base: Path) -> tuple[str, int]:
+    host, _, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
+    if not host or not re.fullmatch(r"\d{1,5}", port) or int(port) > 65535:
+        raise ValueError("HOST:PORT")
+    return _host(host, base), int(port)
+
+
 def _whole(value: Any, base: Path) -> int:
     text = str(value) if not isinstance(value, bool | float) else ""
     if not re.fullmatch(r"-?\d[\d_]*", text):
@@ -381,6 +388,7 @@ _FIELDS: Mapping[str, _Reader] = {
     "host": _host,
     "port": _whole,
     "unix_socket": _path,
+    "openai_listen": _listen,
     "token_file": _path,
     "tls_cert": _path,
     "tls_key": _path,

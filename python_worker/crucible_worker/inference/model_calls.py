@@ -68,7 +68,7 @@ from crucible_worker.rendering import (
     render_supervised,
 )
 from crucible_worker.rendering.answers import ask, with_calls
-from crucible_worker.rendering.prompts import encode_conversation, require_tokenizer, tools_of
+from crucible_worker.rendering.prompts import RAW, encode_conversation, require_tokenizer, tools_of
 from crucible_worker.rendering.train_on import TrainOn
 from crucible_worker.util.limits import WorkerLimits
 
@@ -219,7 +219,7 @@ R = TypeVar("R")
 
 
 async def ask_samples(
-    backends: Backends, request: SampleRequest, *, limits: WorkerLimits, received: float
+    backends: Backends, request: SampleRequest, *, limits: WorkerLimits, received: float, renderer: str = SERVED
 ) -> SampleAnswer:
     """Continuations of every prompt.
 
@@ -228,6 +228,7 @@ async def ask_samples(
         request: the call's.
         limits: the worker's.
         received: time of receipt by the event loop's clock; the deadline counts from it.
+        renderer: how text and conversations become what the model gets.
 
     Raises:
         InvalidField: there is no item, or too many; a bound is beyond the worker's.
@@ -256,7 +257,7 @@ async def ask_samples(
                 message = f"may have {most:,} bytes of likeliest tokens, a message has {limits.max_message_bytes:,}"
                 cure = "request fewer of num_samples, sampling.max_tokens or top_logprobs"
                 raise InvalidField(field, f"{message}: {cure}")
-            answer = await at_item(_sample(model, item, params, top), field, own="")
+            answer = await at_item(_sample(model, item, params, top, renderer), field, own="")
             room.take(sum(map(_top_bytes, answer.sequences)))
             return answer
 
@@ -332,20 +333,23 @@ def logprobs_asker(model: Model, field: str) -> Callable[[ModelInput], Awaitable
     raise missing_client("neither samples nor trains", field)
 
 
-async def _sample(model: Model, item: SampleItem, params: SamplingParams, top: int) -> SampledItem:
-    prompt = await _prompt(model, item.prompt)
+async def _sample(model: Model, item: SampleItem, params: SamplingParams, top: int, renderer: str) -> SampledItem:
+    prompt = await _prompt(model, item.prompt, renderer)
     if item.tool_choice not in ("", _AUTO):
         prompt = _with_choice(prompt, item)
     tools = tools_of(item.prompt)
+    if top and isinstance(prompt, str) and renderer == RAW:
+        message = "is text that the model's server would take for a message: top_logprobs needs token ids here"
+        raise FailedPrecondition(message, reason=Reason.NO_TOKENIZER, field="prompt")
     if top:
         opening = await opening_of_tokens(model.tokenizer, prompt) if isinstance(prompt, ModelInput) else ""
         sampled = await model.sample_with_top(prompt, params, item.num_samples, top)
         answers = [finished(one, params.stop, opening) for one in sampled]
     else:
-        answers = (await ask(model, prompt, params, item.num_samples, renderer=SERVED)).answers
+        answers = (await ask(model, prompt, params, item.num_samples, renderer=renderer)).answers
     if tools and isinstance(prompt, ModelInput):
         opening = await opening_of_tokens(model.tokenizer, prompt)
-        answers = await with_calls(model.tokenizer, answers, tools, SERVED, stops=params.stop, opening=opening)
+        answers = await with_calls(model.tokenizer, answers, tools, renderer, stops=params.stop, opening=opening)
     sequences = tuple(answer.sequence for answer in answers)
     if len(sequences) != item.num_samples:
         raise nonsense(f"sample gave {len(sequences):,} continuations, {item.num_samples:,} were requested")
@@ -386,14 +390,16 @@ def _count(prompt: ModelInput) -> int | None:
     return prompt.tokens().size
 
 
-async def _prompt(model: Model, prompt: str | Conversation | ModelInput) -> str | Conversation | ModelInput:
+async def _prompt(
+    model: Model, prompt: str | Conversation | ModelInput, renderer: str
+) -> str | Conversation | ModelInput:
     """The prompt in tokens, so that they can be counted; unchanged if only the model's server has the tokenizer."""
     able = model.capabilities
     in_text = Capability.SAMPLE_TEXT in able and (model.tokenizer is None or Capability.SAMPLE not in able)
     if isinstance(prompt, ModelInput) or in_text:
         return prompt
     try:
-        return await render_prompt(model.tokenizer, prompt)
+        return await render_prompt(model.tokenizer, prompt, renderer)
     except BridgeError as error:
         raise at_field(error, "prompt", own="input") from error
 

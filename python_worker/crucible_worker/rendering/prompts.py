@@ -321,15 +321,18 @@ def _length(image: Image) -> int:
     return count
 
 
-async def render_prompt(tokenizer: Tokenizer | None, input: str | Conversation | Datum) -> ModelInput:
+async def render_prompt(
+    tokenizer: Tokenizer | None, input: str | Conversation | Datum, renderer: str = SERVED
+) -> ModelInput:
     """Render a sample's input as a prompt.
 
-    Text is one user message if the model has a chat template, else plain text; a conversation goes through the chat
-    template, with the generation prompt; a Datum's input is not changed.
+    Unless another renderer is named, text is one user message if the model has a chat template, else plain text; a
+    conversation goes through the chat template, with the generation prompt; a Datum's input is not changed.
 
     Args:
         tokenizer: the model's, if it has one.
         input: the input of a Sample.
+        renderer: see `renderers.py`.
 
     Raises:
         FailedPrecondition: text or a conversation for a model without a tokenizer (NO_TOKENIZER), a conversation for
@@ -338,7 +341,7 @@ async def render_prompt(tokenizer: Tokenizer | None, input: str | Conversation |
     """
     if isinstance(input, Datum):
         return input.model_input
-    return input_of((await render_question(tokenizer, input, SERVED)).tokens, images_of(input))
+    return input_of((await render_question(tokenizer, input, renderer)).tokens, images_of(input))
 
 
 async def render_question(tokenizer: Tokenizer | None, input: str | Conversation, renderer: str) -> Rendered:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import importlib.util
 import os
 import socket
 import stat
@@ -17,7 +18,7 @@ from crucible_worker.config import Settings
 from crucible_worker.server.credentials import Certificate, StartError
 from crucible_worker.util.limits import WorkerLimits
 
-__all__ = ["bind", "options"]
+__all__ = ["bind", "listen_for_openai", "options"]
 
 SOCKET_MODE = 0o600
 """Mode of a Unix socket: every user who may open it may call."""
@@ -90,6 +91,23 @@ def _bind_tcp(server: grpc.aio.Server, host: str, port: int, certificate: Certif
     except RuntimeError as error:
         raise StartError(f"cannot listen on {shown}:{port}: gRPC refuses") from error
     return f"{shown}:{bound}"
+
+
+def listen_for_openai(host: str, port: int) -> socket.socket:
+    """Bind the port of the endpoint of OpenAI's API.
+
+    Raises:
+        StartError: it cannot be bound, or what serves it is not installed.
+    """
+    if importlib.util.find_spec("uvicorn") is None:
+        raise StartError("--openai-listen needs uvicorn: pip install 'crucible-bridge[web]'")
+    from crucible_worker.web.listening import listen  # it imports uvicorn
+
+    try:
+        return listen(host, port)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise StartError(f"cannot listen on {host}:{port}: {why}; --openai-listen takes another port") from error
 
 
 def _why_unbound(error: OSError) -> str:

@@ -24,7 +24,7 @@ from crucible_bridge.channel import hide_poller_races
 from crucible_bridge.codec.elements import MAX_ELEMENTS
 from crucible_bridge.codec.plans import plan_from_record, plan_to_record
 from crucible_bridge.errors import BridgeError
-from crucible_bridge.types import MAX_GROUP_BYTES, MAX_MAP_ENTRIES, WorkerInfo, WorkerLoad, bounds
+from crucible_bridge.types import MAX_GROUP_BYTES, MAX_MAP_ENTRIES, BackendInfo, WorkerInfo, WorkerLoad, bounds
 from crucible_bridge.v1 import (
     evaluation_pb2,
     events_pb2,
@@ -47,6 +47,7 @@ from crucible_worker.journal.queries import Head
 from crucible_worker.journal.store import without_password
 from crucible_worker.planning.follow.follows import Follows
 from crucible_worker.rpc import Calls, Interceptor
+from crucible_worker.rpc.authentication import TokenFile
 from crucible_worker.rpc.calls import HEALTH, Handlers
 from crucible_worker.rpc.evaluation import EvaluationService
 from crucible_worker.rpc.experiments import ExperimentService
@@ -60,13 +61,14 @@ from crucible_worker.rpc.telemetry import TelemetryService
 from crucible_worker.rpc.worker import WorkerService
 from crucible_worker.server.credentials import Certificate, Credentials
 from crucible_worker.server.endpoint import Endpoint
-from crucible_worker.server.listen import bind, options
+from crucible_worker.server.listen import bind, listen_for_openai, options
 from crucible_worker.server.parts import Build, Parts, build
 from crucible_worker.server.wakeups import Wakeups
 from crucible_worker.util.tasks import Background
 
 if TYPE_CHECKING:
     from crucible_worker.snakepit.tools import Tools
+    from crucible_worker.web.openai_endpoint import OpenAIListener
 
 __all__ = ["EVALUATION", "EXPERIMENTS", "GRADING", "METRICS", "MODELS", "RENDERING", "TELEMETRY", "WORKER", "Worker"]
 
@@ -204,6 +206,7 @@ class Worker:
         self._calls = Calls(self._limits)
         self._health = Health(_SERVICES)
         self._server: grpc.aio.Server | None = None
+        self._openai: OpenAIListener | None = None
         self._parts: Parts | None = None
         self._grading: GradingService | None = None
         self._offload = Offload()
@@ -276,6 +279,11 @@ class Worker:
         await asyncio.shield(self._draining)
 
     @property
+    def openai_address(self) -> str:
+        """The base URL of the endpoint of OpenAI's API; empty without one."""
+        return "" if self._openai is None else self._openai.address
+
+    @property
     def tools(self) -> Tools:
         """The calls of its services as tools; available once it has started."""
         # Imported here: it takes some 20 ms, which a worker outside of Snakepit need not spend.
@@ -339,6 +347,12 @@ class Worker:
             options=options(self._limits),
         )
         self.address = bind(self._server, settings, credentials.certificate)
+        if settings.openai_listen is not None:
+            listener = listen_for_openai(*settings.openai_listen)
+            # Imported here: other workers need no web server.
+            from crucible_worker.web.openai_endpoint import OpenAIListener
+
+            self._openai = OpenAIListener(listener, settings.openai_listen[0])
         self._parts = await self._build(settings)
         self._parts.evaluations.on_writable_change = lambda writable: self._show_evaluation_service()
         self._description = dataclasses.replace(
@@ -347,6 +361,8 @@ class Worker:
             log_id=self._parts.evaluations.log_id,
         )
         self._register(self._server, self._parts)
+        if self._openai is not None:
+            self._serve_openai(self._openai, self._parts, credentials.tokens)
         warm_up = functools.partial(self._warm_up, self._parts)
         self._warming = self.background.keep("warm-up", warm_up)
         if credentials.tokens is not None or credentials.certificate is not None:
@@ -361,6 +377,7 @@ class Worker:
         self._log.info(
             "serving",
             address=self.address,
+            openai=None if self._openai is None else self._openai.address,
             worker_id=self._description.worker_id,
             version=importlib.metadata.version("crucible-bridge"),
             journal=str(settings.state_dir) if settings.journal is None else without_password(settings.journal),
@@ -407,6 +424,23 @@ class Worker:
         reflection.enable_server_reflection((*_SERVICES, HEALTH, reflection.SERVICE_NAME), server)
         if self._door is not None:
             server.add_generic_rpc_handlers((self._door.handler(parts, self.tools, self._calls),))
+
+    def _serve_openai(self, listener: OpenAIListener, parts: Parts, tokens: TokenFile | None) -> None:
+        from crucible_worker.web.openai_endpoint import OpenAIParts
+
+        async def backends() -> Sequence[BackendInfo]:
+            return (await self.info())[0].backends
+
+        endpoint = OpenAIParts(
+            models=parts.models,
+            backends=backends,
+            charge=parts.evaluations.spending.charge,
+            calls=self._calls,
+            limits=self._limits,
+            offload=self._offload,
+            tokens=tokens,
+        )
+        listener.serve(endpoint, self.background)
 
     async def _warm_up(self, parts: Parts) -> None:
         """Collect in a thread what reads the disk, such as versions and what backends could import."""
@@ -464,7 +498,9 @@ class Worker:
         self._calls.cut(after=FLUSH_SHARE * self._limits.drain_seconds)
         if self._server is not None:
             tools = () if self._tools is None else (self._tools.ended(),)
-            stopping = asyncio.gather(self._server.stop(GRACE_SHARE * self._limits.drain_seconds), *tools)
+            grace = GRACE_SHARE * self._limits.drain_seconds
+            web = () if self._openai is None else (self._openai.aclose(grace),)
+            stopping = asyncio.gather(self._server.stop(grace), *tools, *web)
             await self._within(STOP_SHARE, stopping, "stop_server", default=None)
         self._offload.close()
         if self._grading is not None:

@@ -32,6 +32,8 @@ class RunningWorker:
     """Its address, for other clients."""
     state_dir: Path
     """Where its journal lies."""
+    openai_address: str = ""
+    """The base URL of its endpoint of OpenAI's API; empty without one."""
 
 
 @contextlib.asynccontextmanager
@@ -51,6 +53,7 @@ async def run_worker(
     log_dir: Path | None = None,
     log_to: Sequence[str] = (),
     resume_interrupted: bool = False,
+    openai: bool = False,
 ) -> AsyncIterator[RunningWorker]:
     """Run a worker in this event loop, and drain it when the block is left.
 
@@ -70,6 +73,7 @@ async def run_worker(
         log_dir: folder for an Inspect log of each evaluation; none is written if None.
         log_to: loggers of evaluations and experiments that name none: "jsonl:/tmp/logged".
         resume_interrupted: resume evaluations without a call for them.
+        openai: serve OpenAI's API too; needs the extra `web`.
     """
     async with contextlib.AsyncExitStack() as running:
         if state_dir is None:
@@ -89,10 +93,13 @@ async def run_worker(
             log_dir=log_dir,
             log_to=tuple(log_to),
             resume_interrupted=resume_interrupted,
+            openai_listen=("127.0.0.1", 0) if openai else None,
         ).validate()
         worker = await running.enter_async_context(Worker(settings, build=scripted_build(models)))
         bridge = await running.enter_async_context(crucible_bridge.connect(worker.address))
-        yield RunningWorker(bridge=bridge, address=worker.address, state_dir=state_dir)
+        yield RunningWorker(
+            bridge=bridge, address=worker.address, state_dir=state_dir, openai_address=worker.openai_address
+        )
 
 
 def scripted_build(models: Mapping[str, Model]) -> Build:

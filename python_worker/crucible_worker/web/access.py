@@ -7,10 +7,11 @@ import secrets
 from collections.abc import Iterable, Sequence
 from urllib.parse import parse_qs
 
-from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
+
+from crucible_worker.web.listening import foreign_host, foreign_site
 
 __all__ = ["MAX_FORM_BYTES", "Access", "Guard"]
 
@@ -118,9 +119,10 @@ class Guard:
     async def _refused(self, request: Request) -> Response | None:
         """The answer to a request that does not reach the pages; None if it does."""
         headers = request.headers
-        if headers.get("host", "") not in self._hosts:
+        if foreign_host(headers.get("host", ""), self._hosts):
             return PlainTextResponse("This server has another name: use the address that was printed.", 421)
-        if not self._from_here(headers):
+        # The form for the token sends no origin: its page sends no Referer.
+        if foreign_site(headers.get("origin"), headers.get("sec-fetch-site", "none"), self._hosts):
             return PlainTextResponse("A page of another site must not read these pages.", 403)
         if request.url.path == "/login" and request.method == "POST":
             return self._let_in(await _typed(request))
@@ -133,14 +135,6 @@ class Guard:
         if request.url.path == "/":
             return HTMLResponse(_LOGIN.format(again="For a further browser, start the command again."), 401)
         return PlainTextResponse("This needs a session: open the address that was printed.", 401)
-
-    def _from_here(self, headers: Headers) -> bool:
-        origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
-        if origin == "null":  # the form for the token: its page sends no Referer, so browsers send no origin
-            return site == "same-origin"
-        if origin is not None and origin.partition("://")[2] not in self._hosts:
-            return False
-        return site in ("same-origin", "none")
 
     def _let_in(self, token: str) -> Response:
         session = self._access.opened(token)

@@ -7,7 +7,7 @@ import contextlib
 import dataclasses
 import json
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
@@ -23,15 +23,13 @@ from crucible_bridge.events import Event
 from crucible_worker.reports.as_html import live_html, page_script, page_styles
 from crucible_worker.web.access import Access, Guard
 from crucible_worker.web.answers import Answer, PageData
+from crucible_worker.web.listening import LOOPBACK, QuietServer, hosts_of, listen
 from crucible_worker.web.readings import SampleReadings
 
 if TYPE_CHECKING:
     from crucible_bridge import Bridge
 
 __all__ = ["MAX_WAITING", "Changes", "Pages", "pages"]
-
-LOOPBACK = "127.0.0.1"
-HTTP_PORT = 80
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,14 +42,6 @@ class Pages:
     """Ends with the server."""
 
 
-class _Server(uvicorn.Server):
-    """Leaves signals to the command: uvicorn raises them again once it has ended, before anything is cleaned up."""
-
-    @contextlib.contextmanager
-    def capture_signals(self) -> Generator[None, None, None]:
-        yield
-
-
 async def _first_end(*tasks: asyncio.Task[None]) -> None:
     """Wait until one of them ends; what it raised is raised here, and so ends the command."""
     done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -61,15 +51,9 @@ async def _first_end(*tasks: asyncio.Task[None]) -> None:
 
 def _listening(port: int) -> socket.socket:
     try:
-        return socket.create_server((LOOPBACK, port))
+        return listen(LOOPBACK, port)
     except OSError as error:
         raise InvalidField("--port", f"is {port}, which cannot be listened on: {error.strerror or error}") from error
-
-
-def hosts_of(port: int) -> Sequence[str]:
-    """What browsers call this server in the Host header. They leave the port of http out."""
-    named = [f"{LOOPBACK}:{port}", f"localhost:{port}"]
-    return [*named, LOOPBACK, "localhost"] if port == HTTP_PORT else named
 
 
 @contextlib.asynccontextmanager
@@ -96,7 +80,7 @@ async def pages(bridge: Bridge, *, port: int, worker_token: str | None, subtitle
             access,
             hosts_of(taken),
         )
-        server = _Server(
+        server = QuietServer(
             uvicorn.Config(
                 app,
                 lifespan="off",

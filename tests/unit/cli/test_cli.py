@@ -230,6 +230,7 @@ def _values(tmp_path: Path) -> dict[str, tuple[str, object]]:
         "host": ("localhost", "localhost"),
         "port": ("7", 7),
         "unix_socket": (str(tmp_path / "socket"), tmp_path / "socket"),
+        "openai_listen": ("[::1]:8000", ("::1", 8000)),
         "token_file": (str(token), token),
         "tls_cert": (str(cert), cert),
         "tls_key": (str(key), key),

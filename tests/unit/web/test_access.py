@@ -8,7 +8,7 @@ import pytest
 from starlette.responses import PlainTextResponse
 
 from crucible_worker.web.access import Access, Guard
-from crucible_worker.web.server import hosts_of
+from crucible_worker.web.listening import hosts_of
 
 
 async def status(guard: Guard, **headers: str) -> tuple[int, dict[str, str]]:
