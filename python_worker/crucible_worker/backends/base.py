@@ -47,7 +47,7 @@ from crucible_bridge.types import (
     ServerEngine,
 )
 from crucible_worker.backends.distributions import Measured, Wanted
-from crucible_worker.backends.endpoints import BackendSettings
+from crucible_worker.backends.endpoints import BackendSettings, ServerPlace
 
 if TYPE_CHECKING:
     from crucible_worker.backends.metering import Meter
@@ -568,6 +568,10 @@ class Backend(abc.ABC, Generic[RefT]):
     def infos(self) -> Sequence[BackendInfo]:
         """`info` for each name that it has."""
         return (self.info(),)
+
+    def place(self, name: str) -> ServerPlace | None:
+        """Where the server of a name is; None if there is none, or its models are not known by its name alone."""
+        return None
 
     def fleets(self) -> Sequence[Fleet]:
         """The present state of the replicas of its models that have several."""

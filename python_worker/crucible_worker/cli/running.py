@@ -51,7 +51,7 @@ from crucible_worker.engine.resuming import refuse_bound
 from crucible_worker.evaluations import Evaluations
 from crucible_worker.evaluators.registry import EvaluatorParts, info_if_known
 from crucible_worker.journal.records import Joint
-from crucible_worker.reports.facts import adjustments_text, another_model, named_with_role, state_text
+from crucible_worker.reports.facts import adjustments_text, another_model, named_with_role, several_places, state_text
 from crucible_worker.reports.metric_keys import evaluator_sentences, sample_warnings
 from crucible_worker.server.parts import CustomFiles
 from crucible_worker.telemetry import configure_logging
@@ -605,6 +605,8 @@ def _notes(ran: EvaluationRun) -> Iterator[tuple[str, str]]:
     evaluation = ran.evaluation
     if other := another_model(evaluation.engine):
         yield "served model", other
+    if moved := several_places(evaluation):
+        yield moved
     for result in evaluation.results:
         if (first := ran.first_unscored.get(result.evaluator.label)) is not None:
             why = first.verdict.value if first.problem is None else _problem_text(first.problem)

@@ -92,6 +92,7 @@ def _evaluation(evaluation: Evaluation) -> dict[str, Any]:
         "dataset_fingerprint": evaluation.dataset_fingerprint,
         "prompt": None if request.dataset.prompt is None else dataclasses.asdict(request.dataset.prompt),
         "rules_version": evaluation.rules_version,
+        "servers": [{"name": one.name, "addresses": list(one.addresses)} for one in evaluation.servers],
         "graders": {label: dict(found.versions) for label, found in evaluation.graders.items()},
         "rendering": [dataclasses.asdict(one) for one in evaluation.rendering],
         "sampling": _sampling(request.sampling),
