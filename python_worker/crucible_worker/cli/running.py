@@ -250,7 +250,8 @@ async def run(
         CancelledError: SIGTERM arrived; the running evaluation is interrupted, and its processes are ended.
     """
     termination = Termination()
-    log_writer = configure_logging("console", "warning")
+    # Progress has a line for an outage, and the end has its reason.
+    log_writer = configure_logging("console", "warning", left_out=() if quiet else ("model_away", "model_gone"))
     try:
         with progress(sys.stderr, quiet=quiet) as show:
             show.phase(asked[0].label, "opening the journal")
@@ -527,7 +528,7 @@ class RunSummary:
         for warning in sample_warnings(evaluation):
             typer.echo(warning)
         for name, text in _notes(ran):
-            typer.echo(f"{name}: {text}")
+            typer.echo(f"{'warning: ' if name in _WARNINGS else ''}{name}: {text}")
 
     def _label(self, each: EvaluationRun | NotRun) -> str:
         """What distinguishes it from the others."""
@@ -598,6 +599,10 @@ def _rows(ran: EvaluationRun) -> list[Sequence[str]]:
         if result.problem is not None:
             rows.append([f"{result.evaluator.label}: failed", _problem_text(result.problem)])
     return rows + [list(note) for note in _notes(ran)]
+
+
+_WARNINGS = ("served model", "several addresses")
+"""Notes that say that the numbers may be those of another model."""
 
 
 def _notes(ran: EvaluationRun) -> Iterator[tuple[str, str]]:

@@ -14,7 +14,7 @@ import time
 
 from crucible_worker.util.tasks import Backoff
 
-__all__ = ["LIMITED_ATTEMPTS", "RATE_BACKOFF", "Pace"]
+__all__ = ["LIMITED_ATTEMPTS", "RATE_BACKOFF", "CallPace"]
 
 RATE_BACKOFF = Backoff(0.5, 15.0)
 """Seconds after refusals in a row, unless the server names another time."""
@@ -22,7 +22,7 @@ LIMITED_ATTEMPTS = 20
 """Most tries of a call that has no time limit, and that is refused for its rate while others are answered."""
 
 
-class Pace:
+class CallPace:
     """The calls of one server; used in one event loop."""
 
     def __init__(self) -> None:

@@ -31,7 +31,7 @@ from crucible_bridge.types import (
 from crucible_worker.backends.base import Capability, Model, Reading, Rendered, Tokenizer, WrappedModel
 from crucible_worker.backends.distributions import HIGHEST_LOGPROB, Measured, impossible
 from crucible_worker.backends.metering import Meter
-from crucible_worker.inference.pacing import LIMITED_ATTEMPTS, RATE_BACKOFF, Pace
+from crucible_worker.inference.pacing import LIMITED_ATTEMPTS, RATE_BACKOFF, CallPace
 from crucible_worker.inference.transcripts import CallListener
 from crucible_worker.util.error_reporter import logged
 from crucible_worker.util.model_refs import format_original_model
@@ -283,7 +283,7 @@ class RetryPolicy:
         self.asking = 0
         """Calls of samples that are in flight, the waits between their tries included."""
         self._calls, self._retries = 0, 0
-        self._paces: dict[int | str, Pace] = {}
+        self._paces: dict[int | str, CallPace] = {}
         self._closed = False
 
     @property
@@ -407,11 +407,11 @@ class RetryPolicy:
                 return answer
             await asyncio.sleep(wait)
 
-    def _pace_of(self, model: Model) -> Pace:
+    def _pace_of(self, model: Model) -> CallPace:
         """The pace of what answers for a model: models of one server share it."""
         if (pace := self._paces.get(id(model))) is None:
             name = id(model) if self.outages is None else self.outages.name_of(model)
-            pace = self._paces[id(model)] = self._paces.setdefault(name, Pace())
+            pace = self._paces[id(model)] = self._paces.setdefault(name, CallPace())
         return pace
 
     @property

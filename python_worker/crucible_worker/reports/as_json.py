@@ -155,6 +155,7 @@ def _sample(sample: SampleResult) -> dict[str, Any]:
         "method": sample.method,
         "stop_reason": sample.stop_reason,
         **said_as_data(sample),
+        "attempts": sample.attempts,
         "usage": usage_as_data(sample.usage),
         "problem": _problem(sample.problem),
         **record_as_data(sample),

@@ -7,7 +7,7 @@ import pytest
 from crucible_bridge.errors import BackendError, Cancelled
 from crucible_bridge.types import ModelInput, SamplingParams
 from crucible_worker.inference import pacing, retries
-from crucible_worker.inference.pacing import LIMITED_ATTEMPTS, Pace
+from crucible_worker.inference.pacing import LIMITED_ATTEMPTS, CallPace
 from crucible_worker.inference.retries import ATTEMPTS_PER_CALL, RetryPolicy
 from crucible_worker.testing import ScriptedModel
 from crucible_worker.util.tasks import Backoff
@@ -93,7 +93,7 @@ async def test_a_call_without_a_time_limit_ends_all_the_same():
 
 async def test_fewer_at_once_after_a_refusal_and_more_after_answers():
     """A refusal halves the calls at once, once for a burst; answers raise it by one, until there is no limit."""
-    pace = Pace()
+    pace = CallPace()
     for _ in range(8):
         await pace.begin()
     for _ in range(8):  # sent together
