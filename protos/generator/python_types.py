@@ -331,7 +331,7 @@ TYPES = (
         needed="evaluation_id state request",
         order="evaluation_id state request metrics results done total dataset_fingerprint model_fingerprint"
         " created_unix_ns ended_unix_ns duration_ns attempt last_sequence usage engine problem rendering paused"
-        " concurrency rules_version waiting_for graders",
+        " concurrency rules_version waiting_for graders servers",
         fields={
             "metrics": _METRICS,
             **{name: Special(plain=True) for name in ("evaluation_id", "dataset_fingerprint", "model_fingerprint")},

@@ -13,7 +13,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from io import RawIOBase
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -124,7 +124,12 @@ class BackgroundWriter:
 
 
 def configure_logging(
-    log_format: LogFormat, level: str, stream: TextIO | None = None, *, facts: Mapping[str, Any] | None = None
+    log_format: LogFormat,
+    level: str,
+    stream: TextIO | None = None,
+    *,
+    facts: Mapping[str, Any] | None = None,
+    left_out: Collection[str] = (),
 ) -> BackgroundWriter:
     """Route structlog and the standard library's logging to one stream.
 
@@ -133,6 +138,7 @@ def configure_logging(
         level: "debug", "info", "warning" or "error".
         stream: where to; stderr if None.
         facts: added to every line without such a key; facts that are added later are on later lines.
+        left_out: events without a line, as something else shows them.
 
     Returns:
         The writer, to be closed last.
@@ -141,6 +147,7 @@ def configure_logging(
     writer = BackgroundWriter(target)
     threshold = logging.getLevelNamesMapping()[level.upper()]
     shared: list[structlog.typing.Processor] = [
+        _without(left_out),
         structlog.contextvars.merge_contextvars,
         _with(facts or {}),
         _short,
@@ -165,6 +172,15 @@ def configure_logging(
     for name, floor in _QUIET.items():
         logging.getLogger(name).setLevel(max(floor, threshold))
     return writer
+
+
+def _without(left_out: Collection[str]) -> structlog.typing.Processor:
+    def drop(logger: Any, method: str, event: structlog.typing.EventDict) -> structlog.typing.EventDict:
+        if event.get("event") in left_out:
+            raise structlog.DropEvent
+        return event
+
+    return drop
 
 
 def _with(facts: Mapping[str, Any]) -> structlog.typing.Processor:

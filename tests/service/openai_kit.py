@@ -208,12 +208,15 @@ async def worker_on(
     *,
     prices: tuple[ModelPrice, ...] = (),
     limits: WorkerLimits | None = None,
+    data_roots: tuple[Path, ...] = (),
     **settings: Any,
 ) -> AsyncIterator[Bridge]:
     """A client of a worker that knows the server as `s`, and what tokens cost; settings are those of the server."""
     known = (OpenAIServer(name="s", base_url=server.url, **settings),)
     further: dict[str, Any] = {} if limits is None else {"limits": limits}
-    told = Settings(port=0, state_dir=folder / "state", endpoints=known, prices=prices, **further).validate()
+    told = Settings(
+        port=0, state_dir=folder / "state", endpoints=known, prices=prices, data_roots=data_roots, **further
+    ).validate()
     async with Worker(told) as worker, crucible_bridge.connect(worker.address) as bridge:
         yield bridge
 

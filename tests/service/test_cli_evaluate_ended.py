@@ -68,6 +68,11 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def _port(server: ScriptedServer) -> int:
+    """The port of a server that has ended: at another address it would be another server."""
+    return int(server.url.removesuffix("/v1").rpartition(":")[2])
+
+
 async def _started(
     folder: Path,
     url: str,
@@ -114,7 +119,7 @@ async def test_an_evaluation_without_an_id_can_be_resumed(folder: Path):
     said = errors.decode().splitlines()[-1]
     again = re.fullmatch(r".*; the same command with (--id model-sums-[\w-]+) resumes it", said)
     assert again is not None, said
-    async with ScriptedServer(shout).serving() as server:
+    async with ScriptedServer(shout).serving(port=_port(server)) as server:
         second = await _started(folder, server.url, *ONE, "--state-dir=state", *again[1].split(), "--json")
         output, errors = await second.communicate()
 
@@ -133,7 +138,7 @@ async def test_what_ctrl_c_has_ended_waits_for_a_command(number: signal.Signals,
     with contextlib.closing(sqlite3.connect(folder / "state" / JOURNAL_FILE)) as journal:
         assert journal.execute("SELECT held FROM resumptions").fetchall() == [(held,)]
     which = "run-7" if held else "--all-interrupted"
-    async with ScriptedServer(shout).serving() as server:
+    async with ScriptedServer(shout).serving(port=_port(server)) as server:
         command = ("resume", which, "--state-dir=state", f"--openai-server=held={server.url}")
         second = await _started(folder, server.url, command=command)
         output, errors = await second.communicate()
@@ -206,7 +211,7 @@ async def test_a_resumed_evaluation_says_so_before_its_model_is_loaded(folder: P
         await server.stalled.wait()
         first.kill()
         await first.communicate()
-    async with ScriptedServer(shout).serving() as server:
+    async with ScriptedServer(shout).serving(port=_port(server)) as server:
         second = await _started(folder, server.url, *ONE, *KEPT)
         _, errors = await second.communicate()
 

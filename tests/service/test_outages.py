@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import dataclasses
+import itertools
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -25,12 +26,13 @@ from crucible_bridge.types import (
     Verdict,
 )
 from crucible_worker.engine import controls
-from crucible_worker.inference import retries
+from crucible_worker.inference import pacing, retries
 from crucible_worker.testing import ScriptedModel, run_worker
 from crucible_worker.util.limits import WorkerLimits
+from crucible_worker.util.tasks import Backoff
 from tests import needs
 from tests.service.evaluation_kit import accuracy, asked, numbered
-from tests.service.openai_kit import Fault, Reply, Request, ScriptedServer, answer, continued, refusal, worker_on
+from tests.service.openai_kit import Fault, Reply, Request, ScriptedServer, answer, continued, refusal, shout, worker_on
 
 needs.modules("aiohttp")
 
@@ -41,6 +43,8 @@ BUSY = refusal(503)
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that is away is asked often."""
+    monkeypatch.setattr(pacing, "RATE_BACKOFF", Backoff(0.01, 0.05))
+    monkeypatch.setattr(retries, "RATE_BACKOFF", Backoff(0.01, 0.05))
     monkeypatch.setattr(retries, "FIRST_WAIT_SECONDS", 0.05)
     monkeypatch.setattr(retries, "MAX_WAIT_SECONDS", 0.05)
 
@@ -273,3 +277,22 @@ async def test_a_model_that_dies_again_and_again_is_waited_for(dies: str):
 
     assert ended.state is EvaluationState.COMPLETED
     assert [result.n_scored for result in ended.results] == [COUNT]
+
+
+async def test_a_limit_of_the_rate_loses_no_sample(tmp_path: Path):
+    """A server that answers one request of five, by its own count, answers all samples in the end; it is not away."""
+    turns = itertools.count()
+
+    def limited(request: Request) -> Reply:
+        if request.method == "GET":
+            return shout(request)
+        return shout(request) if next(turns) % 5 == 0 else refusal(429)
+
+    server = ScriptedServer(limited)
+    async with server.serving(), worker_on(server, tmp_path) as bridge:
+        await bridge.evaluation.start_evaluation(wanted())
+        ended = await until(bridge, "e", lambda found: found.state.terminal)
+        events = await events_of(bridge, "e")
+    assert (ended.state, ended.attempt) == (EvaluationState.COMPLETED, 1)
+    assert [result.n_scored for result in ended.results] == [COUNT]
+    assert EventKind.EVALUATION_PAUSED not in {event.kind for event in events}

@@ -90,6 +90,18 @@ def test_a_long_text_is_cut(stream):
     assert "r" * 2 * MAX_TEXT_CHARS in str(failed["exception"])
 
 
+def test_events_that_something_else_shows_have_no_line(stream):
+    """They are left out by their names, and others are not."""
+    writer = configure_logging("console", "warning", stream, left_out=("model_away",))
+
+    structlog.get_logger().warning("model_away", error="gone")
+    structlog.get_logger().warning("model_back")
+    writer.close(5)
+
+    assert "gone" not in stream.getvalue()
+    assert "model_back" in stream.getvalue()
+
+
 def test_what_is_below_the_level_is_not_written(stream):
     """The level holds for our events and for those of libraries."""
     writer = configure_logging("console", "warning", stream)

@@ -183,6 +183,7 @@ from crucible_bridge.types import (
     MetricSeries,
     ModelPrice,
     ModelRef,
+    ModelServer,
     ModelUsage,
     NumericScorer,
     OpenAIModel,
@@ -441,6 +442,8 @@ __all__ = [
     "model_price_to_v1",
     "model_ref_from_v1",
     "model_ref_to_v1",
+    "model_server_from_v1",
+    "model_server_to_v1",
     "model_usage_from_v1",
     "model_usage_to_v1",
     "numeric_scorer_from_v1",
@@ -1418,6 +1421,7 @@ def evaluation_to_v1(value: Evaluation) -> evaluation_pb2.Evaluation:
         rules_version=value.rules_version,
         waiting_for=unicode_text(value.waiting_for),
         graders={unicode_text(key): grader_versions_to_v1(item) for key, item in value.graders.items()},
+        servers=[model_server_to_v1(item) for item in value.servers],
     )
 
 
@@ -1456,6 +1460,7 @@ def evaluation_from_v1(message: evaluation_pb2.Evaluation, field: str = "") -> E
         graders={
             key: grader_versions_from_v1(item, child(field, "graders")) for key, item in sorted(message.graders.items())
         },
+        servers=each_decoded(model_server_from_v1, message.servers, child(field, "servers")),
     )
 
 
@@ -3540,6 +3545,22 @@ def experiment_from_v1(message: experiments_pb2.Experiment, field: str = "") -> 
         loggers=each_decoded(logger_state_from_v1, message.loggers, child(field, "loggers")),
         created_unix_ns=message.created_unix_ns,
         closed_unix_ns=message.closed_unix_ns,
+    )
+
+
+def model_server_to_v1(value: ModelServer) -> evaluation_pb2.ModelServer:
+    """Encode: A server of models, as an attempt found it."""
+    return evaluation_pb2.ModelServer(
+        name=unicode_text(value.name),
+        addresses=[unicode_text(item) for item in value.addresses],
+    )
+
+
+def model_server_from_v1(message: evaluation_pb2.ModelServer, field: str = "") -> ModelServer:
+    """Decode: A server of models, as an attempt found it."""
+    return ModelServer(
+        name=message.name,
+        addresses=tuple(message.addresses),
     )
 
 

@@ -103,6 +103,7 @@ __all__ = [
     "MetadataField",
     "MetricSeries",
     "ModelPrice",
+    "ModelServer",
     "ModelUsage",
     "NumericScorer",
     "OpenExperimentRequest",
@@ -561,6 +562,11 @@ class Evaluation:
     """Which versions of graders judge, by evaluator: its name, or its kind where it has none. Verdicts of two
     versions are not comparable. Without evaluators that name no grader of the worker. Empty of an evaluation that
     an older release began: each grader was then of version 1.
+    """
+    servers: tuple[ModelServer, ...] = ()
+    """Where the OpenAI-compatible servers of its models are, in the order in which attempts found them. A server is
+    there again for each attempt that found it at other addresses: samples then came from both places. Empty of an
+    evaluation that an older release began.
     """
 
 
@@ -1682,6 +1688,16 @@ class Experiment:
     """When it was opened first, Unix time in nanoseconds."""
     closed_unix_ns: int = 0
     """When it was closed, Unix time in nanoseconds; 0 while it is open."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ModelServer:
+    """A server of models, as an attempt found it."""
+
+    name: str = ""
+    """Its name in requests."""
+    addresses: tuple[str, ...] = ()
+    """Base URLs, several of replicas, sorted; without credentials."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

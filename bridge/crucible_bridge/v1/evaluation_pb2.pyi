@@ -405,7 +405,7 @@ class EvaluatorResult(_message.Message):
     def __init__(self, evaluator: _Optional[_Union[EvaluatorSpec, _Mapping]] = ..., metrics: _Optional[_Union[_types_pb2.Metrics, _Mapping]] = ..., n: _Optional[int] = ..., n_scored: _Optional[int] = ..., n_unscored: _Optional[int] = ..., n_errors: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., n_truncated: _Optional[int] = ..., n_truncated_reasoning: _Optional[int] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., n_correct: _Optional[int] = ..., unscored_by_reason: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class Evaluation(_message.Message):
-    __slots__ = ("evaluation_id", "state", "request", "metrics", "results", "done", "total", "dataset_fingerprint", "created_unix_ns", "ended_unix_ns", "duration_ns", "last_sequence", "problem", "attempt", "model_fingerprint", "rendering", "usage", "engine", "paused", "concurrency", "rules_version", "waiting_for", "graders")
+    __slots__ = ("evaluation_id", "state", "request", "metrics", "results", "done", "total", "dataset_fingerprint", "created_unix_ns", "ended_unix_ns", "duration_ns", "last_sequence", "problem", "attempt", "model_fingerprint", "rendering", "usage", "engine", "paused", "concurrency", "rules_version", "waiting_for", "graders", "servers")
     class GradersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -436,6 +436,7 @@ class Evaluation(_message.Message):
     RULES_VERSION_FIELD_NUMBER: _ClassVar[int]
     WAITING_FOR_FIELD_NUMBER: _ClassVar[int]
     GRADERS_FIELD_NUMBER: _ClassVar[int]
+    SERVERS_FIELD_NUMBER: _ClassVar[int]
     evaluation_id: str
     state: EvaluationState
     request: EvaluateRequest
@@ -459,7 +460,16 @@ class Evaluation(_message.Message):
     rules_version: int
     waiting_for: str
     graders: _containers.MessageMap[str, GraderVersions]
-    def __init__(self, evaluation_id: _Optional[str] = ..., state: _Optional[_Union[EvaluationState, str]] = ..., request: _Optional[_Union[EvaluateRequest, _Mapping]] = ..., metrics: _Optional[_Union[_types_pb2.Metrics, _Mapping]] = ..., results: _Optional[_Iterable[_Union[EvaluatorResult, _Mapping]]] = ..., done: _Optional[int] = ..., total: _Optional[int] = ..., dataset_fingerprint: _Optional[str] = ..., created_unix_ns: _Optional[int] = ..., ended_unix_ns: _Optional[int] = ..., duration_ns: _Optional[int] = ..., last_sequence: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., attempt: _Optional[int] = ..., model_fingerprint: _Optional[str] = ..., rendering: _Optional[_Iterable[_Union[EvaluatorRendering, _Mapping]]] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., engine: _Optional[_Union[_types_pb2.ServerEngine, _Mapping]] = ..., paused: bool = ..., concurrency: _Optional[int] = ..., rules_version: _Optional[int] = ..., waiting_for: _Optional[str] = ..., graders: _Optional[_Mapping[str, GraderVersions]] = ...) -> None: ...
+    servers: _containers.RepeatedCompositeFieldContainer[ModelServer]
+    def __init__(self, evaluation_id: _Optional[str] = ..., state: _Optional[_Union[EvaluationState, str]] = ..., request: _Optional[_Union[EvaluateRequest, _Mapping]] = ..., metrics: _Optional[_Union[_types_pb2.Metrics, _Mapping]] = ..., results: _Optional[_Iterable[_Union[EvaluatorResult, _Mapping]]] = ..., done: _Optional[int] = ..., total: _Optional[int] = ..., dataset_fingerprint: _Optional[str] = ..., created_unix_ns: _Optional[int] = ..., ended_unix_ns: _Optional[int] = ..., duration_ns: _Optional[int] = ..., last_sequence: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., attempt: _Optional[int] = ..., model_fingerprint: _Optional[str] = ..., rendering: _Optional[_Iterable[_Union[EvaluatorRendering, _Mapping]]] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., engine: _Optional[_Union[_types_pb2.ServerEngine, _Mapping]] = ..., paused: bool = ..., concurrency: _Optional[int] = ..., rules_version: _Optional[int] = ..., waiting_for: _Optional[str] = ..., graders: _Optional[_Mapping[str, GraderVersions]] = ..., servers: _Optional[_Iterable[_Union[ModelServer, _Mapping]]] = ...) -> None: ...
+
+class ModelServer(_message.Message):
+    __slots__ = ("name", "addresses")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    ADDRESSES_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    addresses: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, name: _Optional[str] = ..., addresses: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class GraderVersions(_message.Message):
     __slots__ = ("versions",)

@@ -48,7 +48,7 @@ from crucible_bridge.types import (
     ToolSpec,
 )
 from crucible_worker.backends.distributions import Measured, Wanted
-from crucible_worker.backends.endpoints import BackendSettings
+from crucible_worker.backends.endpoints import BackendSettings, ServerPlace
 
 if TYPE_CHECKING:
     from crucible_worker.backends.metering import Meter
@@ -604,6 +604,10 @@ class Backend(abc.ABC, Generic[RefT]):
     def infos(self) -> Sequence[BackendInfo]:
         """`info` for each name that it has."""
         return (self.info(),)
+
+    def place(self, name: str) -> ServerPlace | None:
+        """Where the server of a name is; None if there is none, or its models are not known by its name alone."""
+        return None
 
     def fleets(self) -> Sequence[Fleet]:
         """The present state of the replicas of its models that have several."""

@@ -27,6 +27,7 @@ __all__ = [
     "EndpointSettings",
     "Kind",
     "Reader",
+    "ServerPlace",
     "check_name",
     "check_way",
     "checked_url",
@@ -68,6 +69,18 @@ class EndpointSettings(abc.ABC):
         """Environment variables with its key: the one that `key_env` names, if its kind has keys."""
         variable = getattr(self, "key_env", None)
         return () if variable is None else (variable,)
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ServerPlace:
+    """Where a server is whose models are known by its name alone."""
+
+    name: str
+    """Its name in requests."""
+    addresses: tuple[str, ...]
+    """Base URLs in one form, sorted; those of replicas."""
+    movable: bool = False
+    """Whether its operator says that it is the same server at every address."""
 
 
 _T = TypeVar("_T", bound=EndpointSettings)

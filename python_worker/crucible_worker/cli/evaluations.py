@@ -69,7 +69,7 @@ _LISTED = (
     "problem",
 )
 """Of what `show --json` prints, in the list."""
-_BRIEF = ("run", "step", "model", "data set", "results", "time at work")
+_BRIEF = ("run", "step", "model", "data set", "results", "time at work", "several addresses")
 
 _Run = Annotated[
     str | None, typer.Option("--run", metavar="RUN", help="Only the evaluations of this run.", autocompletion=run_ids)

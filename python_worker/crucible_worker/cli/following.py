@@ -276,7 +276,8 @@ async def run(
         CancelledError: SIGTERM arrived.
     """
     termination = Termination()
-    log_writer = configure_logging("console", "warning")
+    # As of `run`: progress shows an outage.
+    log_writer = configure_logging("console", "warning", left_out=() if as_json else ("model_away", "model_gone"))
     try:
         with progress(sys.stderr, quiet=as_json, lines=True) as show:
             async with opened(settings, custom, termination) as parts:

@@ -59,7 +59,7 @@ from crucible_worker.engine.resuming import refuse_bound
 from crucible_worker.evaluations import Evaluations
 from crucible_worker.evaluators.registry import EvaluatorParts, info_if_known
 from crucible_worker.journal.records import Joint
-from crucible_worker.reports.facts import adjustments_text, another_model, named_with_role, state_text
+from crucible_worker.reports.facts import adjustments_text, another_model, named_with_role, several_places, state_text
 from crucible_worker.reports.metric_keys import evaluator_sentences, sample_warnings
 from crucible_worker.server.parts import CustomFiles
 from crucible_worker.telemetry import configure_logging
@@ -264,7 +264,8 @@ async def run(
         CancelledError: SIGTERM arrived; the running evaluation is interrupted, and its processes are ended.
     """
     termination = Termination()
-    log_writer = configure_logging("console", "warning")
+    # Progress has a line for an outage, and the end has its reason.
+    log_writer = configure_logging("console", "warning", left_out=() if quiet else ("model_away", "model_gone"))
     try:
         with progress(sys.stderr, quiet=quiet) as show:
             show.phase(asked[0].label, "opening the journal")
@@ -565,7 +566,7 @@ class RunSummary:
         for warning in sample_warnings(evaluation):
             typer.echo(warning)
         for name, text in _notes(ran):
-            typer.echo(f"{name}: {text}")
+            typer.echo(f"{'warning: ' if name in _WARNINGS else ''}{name}: {text}")
 
     def _label(self, each: EvaluationRun | NotRun) -> str:
         """What distinguishes it from the others."""
@@ -638,11 +639,17 @@ def _rows(ran: EvaluationRun) -> list[Sequence[str]]:
     return rows + [list(note) for note in _notes(ran)]
 
 
+_WARNINGS = ("served model", "several addresses")
+"""Notes that say that the numbers may be those of another model."""
+
+
 def _notes(ran: EvaluationRun) -> Iterator[tuple[str, str]]:
     """What there is to say besides metrics: another model, samples without a score, tokens, and how it ended."""
     evaluation = ran.evaluation
     if other := another_model(evaluation.engine):
         yield "served model", other
+    if moved := several_places(evaluation):
+        yield moved
     for result in evaluation.results:
         if (first := ran.first_unscored.get(result.evaluator.label)) is not None:
             why = first.verdict.value if first.problem is None else _problem_text(first.problem)

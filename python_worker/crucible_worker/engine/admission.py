@@ -51,7 +51,7 @@ from crucible_worker.evaluators.base import Evaluator
 from crucible_worker.history.lifecycle import Reaper
 from crucible_worker.history.rules import refuse_other_rules
 from crucible_worker.journal import Journal, JournalUnavailable, Transaction
-from crucible_worker.journal.queries import EvaluationRow, Reads, find
+from crucible_worker.journal.queries import EvaluationRow, Reads, find, find_rendering
 from crucible_worker.journal.records import request_from_record
 from crucible_worker.journal.unavailable import LogOnce
 from crucible_worker.util.fingerprints import model_part, same
@@ -372,6 +372,7 @@ class Admission:
         if row is not None and await self._is_there(row, again=not waited):
             if not waited:
                 await self._refuse_written_again(row, request.model)
+                await self._refuse_moved(row)
             return row, True
         if not waited:
             self._refuse_if_full()
@@ -389,7 +390,9 @@ class Admission:
                             "caller_part_not_used", evaluation_id=request.evaluation_id, kind=str(kind), name=name
                         )
                     plan = await self.preparer.prepare(request, evaluators, caller)
-                taken_on = await self._take_on(request, plan, identity, received, again=not waited, by_itself=by_itself)
+                taken_on = await self._take_on(
+                    request, plan, evaluators, identity, received, again=not waited, by_itself=by_itself
+                )
             if caller is not None and caller.gone:
                 self.release(caller, CALLER_LEFT)
             return taken_on
@@ -419,7 +422,7 @@ class Admission:
                 refuse_without_caller(evaluators, None)
                 await self.preparer.check_models(request, evaluators)
                 prepare = functools.partial(self.preparer.prepare, request, evaluators)
-                return await self._take_on(request, prepare, identity, received, also, again=again)
+                return await self._take_on(request, prepare, evaluators, identity, received, also, again=again)
         finally:
             self._preparing -= 1
 
@@ -515,10 +518,21 @@ class Admission:
                 metadata={"fingerprint": recorded, "present_fingerprint": found},
             )
 
+    async def _refuse_moved(self, row: EvaluationRow) -> None:
+        """Refuse to give the numbers of a server as those of one that is elsewhere.
+
+        Raises:
+            FailedPrecondition: a server of the evaluation is at another address here (MODEL_CHANGED).
+        """
+        kept = await self._journal.read(find_rendering, row.number)
+        if kept is not None:
+            claims.refuse_other_servers(kept.servers, self.preparer.places(server.name for server in kept.servers))
+
     async def _take_on(
         self,
         request: EvaluateRequest,
         plan: Plan | Prepare,
+        evaluators: tuple[tuple[EvaluatorSpec, Evaluator], ...],
         identity: str,
         received: float,
         also: Callable[[Transaction], None] = _write_nothing,
@@ -528,6 +542,7 @@ class Admission:
     ) -> tuple[EvaluationRow, bool]:
         self.refuse_if_unable(request.evaluation_id)
         graders = self.preparer.graders(request)
+        places = self.preparer.places_of(request, evaluators)
 
         def claim(transaction: Transaction) -> claims.Claim:
             also(transaction)
@@ -539,6 +554,7 @@ class Admission:
                 contents=plan.contents if isinstance(plan, Plan) else None,
                 worker_id=self._worker_id,
                 graders=graders,
+                places=places,
                 again=again,
                 by_itself=by_itself,
             )

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import dataclasses
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from crucible_bridge.errors import AlreadyExists, FailedPrecondition, InternalError
 from crucible_bridge.reasons import Reason
-from crucible_bridge.types import EvaluateRequest, EvaluationState, Verdict
+from crucible_bridge.types import EvaluateRequest, EvaluationState, ModelServer, Verdict
+from crucible_worker.backends.endpoints import ServerPlace
 from crucible_worker.engine import budgets, controls
 from crucible_worker.engine.specification import differing_fields
 from crucible_worker.events import run_events
@@ -40,6 +41,7 @@ __all__ = [
     "fails_for_now",
     "prepared",
     "refuse_other_contents",
+    "refuse_other_servers",
     "refuse_other_specification",
 ]
 
@@ -111,6 +113,8 @@ def _one_of_each_holder(source: Reads, number: int) -> Sequence[int]:
 
 MAX_NAMED_FIELDS = 4
 """Most fields that the refusal of another specification names."""
+MAX_SERVERS = 64
+"""Most places of servers that an evaluation records; those of further attempts are left out."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,6 +154,7 @@ def claim(
     contents: Contents | None,
     worker_id: str,
     graders: Graders | None = None,
+    places: Sequence[ServerPlace] = (),
     again: bool = True,
     by_itself: bool = False,
 ) -> Claim:
@@ -163,19 +168,20 @@ def claim(
         contents: what it consists of; None if that is not known yet: `prepared` writes it later.
         worker_id: this worker's.
         graders: present versions of the graders of its evaluators; those of built-in ones if None.
+        places: where the servers of its models are here.
         again: whether to run one again that has failed; see `fails_for_now`.
         by_itself: whether no call asks for it.
 
     Raises:
         AlreadyExists: the id belongs to another specification.
-        FailedPrecondition: the data set or the checkpoint is no longer what it was at the start, or other rules have
-            begun it.
+        FailedPrecondition: the data set, the checkpoint or the address of a server is no longer what it was at the
+            start, or other rules have begun it.
     """
     if graders is None:
         graders = graders_named(request)
     row = find(transaction, request.evaluation_id)
     if row is None:
-        return _create(transaction, locks, request, fingerprint, contents, worker_id, graders)
+        return _create(transaction, locks, request, fingerprint, contents, worker_id, graders, places)
     refuse_other_specification(row, request, fingerprint)
     if lifecycle.reap(transaction, locks, row.number):
         row = find_by_number(transaction, row.number)
@@ -186,6 +192,7 @@ def claim(
     refuse_other_rules(row, graders)
     if contents is not None:
         _record_contents(transaction, row, contents)
+    _record_places(transaction, row, places)
     if not by_itself:
         resumptions.forget(transaction, row.number)
     return Claim(row=_take_over(transaction, row, request, worker_id, graders), existed=True, owned=True)
@@ -232,6 +239,34 @@ def refuse_other_contents(source: Reads, row: EvaluationRow, contents: Contents)
         raise _changed(Reason.DATASET_CHANGED, "prompt's source of examples", examples, contents.examples_fingerprint)
 
 
+def refuse_other_servers(recorded: Sequence[ModelServer], places: Iterable[ServerPlace]) -> None:
+    """Refuse a server that is not where an evaluation has found it: its name alone does not tell which model it has.
+
+    Replicas are one server, so one common address is enough. Nothing is refused of a server whose operator says that it
+    is the same everywhere, nor of one whose address is not recorded.
+
+    Args:
+        recorded: by the attempts before.
+        places: of the present servers.
+
+    Raises:
+        FailedPrecondition: one is at another address (MODEL_CHANGED).
+    """
+    for place in places:
+        before = [address for server in recorded if server.name == place.name for address in server.addresses]
+        if not before or place.movable or not set(before).isdisjoint(place.addresses):
+            continue
+        was, now = ", ".join(dict.fromkeys(before)), ", ".join(place.addresses)
+        raise FailedPrecondition(
+            f"is of server {place.name!r}, which was at {was} when the evaluation was run, and is at {now} here, where "
+            "another model may be: take another id, or the address that it had; if it is the same server at another "
+            f"address, say so by any_address = true in the table openai_servers.{place.name} of the file of --config",
+            reason=Reason.MODEL_CHANGED,
+            field="model",
+            metadata={"server": place.name, "addresses": was, "present_addresses": now},
+        )
+
+
 def complete_model(transaction: Transaction, number: int, found: str) -> None:
     """Record the digests of an evaluation's models that were found after its start.
 
@@ -273,6 +308,7 @@ def _create(
     contents: Contents | None,
     worker_id: str,
     graders: Graders,
+    places: Sequence[ServerPlace],
 ) -> Claim:
     (number,) = transaction.execute(
         """INSERT INTO evaluations (evaluation_id, run_id, step, state, fingerprint, dataset_fingerprint,
@@ -293,7 +329,7 @@ def _create(
         raise InternalError(f"the owner lock of the new evaluation {number} is taken")
     transaction.if_undone(lambda: locks.release(number))
     _record_large_parts(transaction, number, request)
-    _record_rendering(transaction, number, Renderings())
+    _record_rendering(transaction, number, Renderings(servers=tuple(map(_server_at, places))))
     record_rules(transaction, number, 1, graders)
     budgets.create(transaction, number, request.run_id, budgets.bounds_of(request.limits))
     row = (
@@ -313,7 +349,24 @@ def _record_contents(transaction: Transaction, row: EvaluationRow, contents: Con
         (contents.dataset_fingerprint, model, contents.total, row.number),
     )
     if contents.examples_fingerprint:
-        _record_rendering(transaction, row.number, Renderings(examples_fingerprint=contents.examples_fingerprint))
+        kept = find_rendering(transaction, row.number) or Renderings()
+        kept = dataclasses.replace(kept, examples_fingerprint=contents.examples_fingerprint)
+        _record_rendering(transaction, row.number, kept)
+
+
+def _record_places(transaction: Transaction, row: EvaluationRow, places: Sequence[ServerPlace]) -> None:
+    """Compare where the servers are with what the attempts before recorded, and record what is new."""
+    kept = find_rendering(transaction, row.number)
+    if kept is None or not kept.servers:  # an earlier release began it: nobody knows where those before were
+        return
+    refuse_other_servers(kept.servers, places)
+    new = [server for server in map(_server_at, places) if server not in kept.servers]
+    if new and len(kept.servers) + len(new) <= MAX_SERVERS:
+        _record_rendering(transaction, row.number, dataclasses.replace(kept, servers=(*kept.servers, *new)))
+
+
+def _server_at(place: ServerPlace) -> ModelServer:
+    return ModelServer(name=place.name, addresses=place.addresses)
 
 
 def _model_of(contents: Contents, *, recorded: bool) -> str:

@@ -288,7 +288,7 @@ def _too_many_unscored(counts: _Counts, n: int, limits: Limits) -> Problem | Non
     elif limits.max_unscored is limits.max_unscored_share is None and counts.errors > MAX_ERROR_SHARE * n:
         what = (
             f"{counts.errors:,} of {n:,} samples ended with an error, more than the share of {MAX_ERROR_SHARE} that is "
-            "allowed without max_unscored_share"
+            "allowed without max_unscored (--max-unscored N) or max_unscored_share"
         )
     else:
         return None

@@ -9,7 +9,7 @@ import dataclasses
 import functools
 import threading
 import time
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -32,11 +32,13 @@ from crucible_bridge.types import (
     LocalModel,
     ModelPrice,
     ModelRef,
+    OpenAIModel,
     PlannedEvaluation,
     Problem,
     Sample,
 )
 from crucible_worker.backends.base import Backend, Model, Reading
+from crucible_worker.backends.endpoints import ServerPlace
 from crucible_worker.backends.orchestrator import Caller
 from crucible_worker.datasets.loading import DatasetCache, LoadedDataset, MalformedSample, load
 from crucible_worker.engine.budgets import bounds_of, refuse_unpriced
@@ -321,6 +323,22 @@ class Preparer:
         except BridgeError as error:
             _log.debug("files_not_compared", model=str(model), error=str(error))
             return None
+
+    def places(self, names: Iterable[str]) -> tuple[ServerPlace, ...]:
+        """Where OpenAI-compatible servers are, by this worker's settings; those that it does not have are left out."""
+        backend = self._sources.backends.get(OpenAIModel)
+        found = [] if backend is None else [backend.place(name) for name in dict.fromkeys(names)]
+        return tuple(place for place in found if place is not None)
+
+    def places_of(
+        self, request: EvaluateRequest, evaluators: tuple[tuple[EvaluatorSpec, Evaluator], ...]
+    ) -> tuple[ServerPlace, ...]:
+        """The same of the servers of a request's models, further ones included."""
+        models = [request.model]
+        for _, evaluator in evaluators:
+            if isinstance(evaluator, HasAuxiliaryModels):
+                models += evaluator.auxiliary_models.values()
+        return self.places(model.server for model in models if isinstance(model, OpenAIModel))
 
     async def check_models(
         self, request: EvaluateRequest, evaluators: tuple[tuple[EvaluatorSpec, Evaluator], ...]

@@ -34,6 +34,7 @@ from crucible_bridge.types import (
 from crucible_worker.backends.base import Capability, Model, Reading, Rendered, Tokenizer, WrappedModel
 from crucible_worker.backends.distributions import HIGHEST_LOGPROB, Measured, impossible
 from crucible_worker.backends.metering import Charged, Meter
+from crucible_worker.inference.pacing import LIMITED_ATTEMPTS, RATE_BACKOFF, CallPace
 from crucible_worker.inference.transcripts import CallListener
 from crucible_worker.util.error_reporter import logged
 from crucible_worker.util.model_refs import format_original_model
@@ -139,7 +140,7 @@ class ModelOutages:
             seconds: how long one may last.
             name_of: returns what a model is called.
         """
-        self._listener, self._timeouts, self._seconds, self._name_of = listener, timeouts, seconds, name_of
+        self._listener, self._timeouts, self._seconds, self.name_of = listener, timeouts, seconds, name_of
         self._asking: dict[int, asyncio.Task[Outage | None]] = {}
         self.answered: dict[int, float] = {}
         """When a call of a model has succeeded the last time, by the id of the model."""
@@ -194,7 +195,7 @@ class ModelOutages:
     async def _ask(self, model: Model, error: BridgeError) -> Outage | None:
         if (found := await _unavailable(model)) is None or self._closed:
             return None
-        outage = Outage(name=self._name_of(model), message=found.message, since_ns=time.time_ns())
+        outage = Outage(name=self.name_of(model), message=found.message, since_ns=time.time_ns())
         _log.warning("model_away", model=outage.name, reason=found.reason, error=found.message)
         if not self.now:
             self._timeouts.freeze()
@@ -297,6 +298,7 @@ class RetryPolicy:
         self.asking = 0
         """Calls of samples that are in flight, the waits between their tries included."""
         self._calls, self._retries = 0, 0
+        self._paces: dict[int | str, CallPace] = {}
         self._closed = False
 
     @property
@@ -311,6 +313,8 @@ class RetryPolicy:
             self.outages.close()
         if self.budget is not None:
             self.budget.close()
+        for pace in self._paces.values():
+            pace.close()
 
     async def call(
         self,
@@ -339,40 +343,71 @@ class RetryPolicy:
         if counter is not None:
             self._calls += 1
         outages = None if model is None else self.outages
+        pace = None if model is None else self._pace_of(model)
         attempt = misfits = 0
+        limited = 0  # tries that the server refused for their rate
         while True:
             if outages is not None and model is not None and outages.now:
                 await outages.over(model)
+            if pace is not None:
+                await pace.begin()
+                if outages is not None and id(model) in outages.now:  # it began while this call waited for its turn
+                    pace.end()
+                    continue
             if counter is not None and self.budget is not None:
                 await self.budget.room()
             attempt += 1
             if self._closed:
+                if pace is not None:
+                    pace.end()
                 raise Cancelled("the evaluation has ended")
             if counter is not None:
                 counter.calls += 1
             began = time.monotonic()
             try:
-                answer = await function(*arguments) if options is None else await function(*arguments, **options)
+                try:
+                    answer = await function(*arguments) if options is None else await function(*arguments, **options)
+                except BridgeError as error:
+                    if pace is not None and error.reason == Reason.BACKEND_RATE_LIMITED and error.retryable:
+                        pace.refused(began, _within(error.retry_after, seconds_left))
+                    raise
+                finally:
+                    if pace is not None:
+                        pace.end()
             except BridgeError as error:
                 if not error.retryable:
                     raise
                 misfit = error.reason == Reason.BACKEND_ANSWER
+                limits = pace is not None and error.reason == Reason.BACKEND_RATE_LIMITED
                 misfits += misfit
-                budgeted = misfit or outages is None
-                wait = _BACKOFF.drawn_after(attempt) if error.retry_after is None else error.retry_after
+                budgeted = misfit or (outages is None and not limits)
                 left = None if seconds_left is None else seconds_left()
-                late = error.retry_after is not None and left is not None and wait >= left
-                last = attempt == ATTEMPTS_PER_CALL or misfits == MISFITS_PER_CALL or (budgeted and self._is_spent)
+                late = error.retry_after is not None and left is not None and error.retry_after >= left
+                if pace is not None and limits:
+                    # Not a try of the call. It ends with its sample's time, or when the server answers no call at all.
+                    attempt -= 1
+                    limited += 1
+                    last = pace.refusals >= ATTEMPTS_PER_CALL or (left is None and limited >= LIMITED_ATTEMPTS)
+                    wait = error.retry_after or 0.0
+                    if error.retry_after is None or limited >= ATTEMPTS_PER_CALL:
+                        wait = max(wait, RATE_BACKOFF.drawn_after(limited))
+                else:
+                    last = attempt == ATTEMPTS_PER_CALL or misfits == MISFITS_PER_CALL or (budgeted and self._is_spent)
+                    wait = _BACKOFF.drawn_after(attempt) if error.retry_after is None else error.retry_after
                 # A limit of the rate is usual; anything else that a repeated call gets may be an outage.
                 early = attempt == EARLY_ATTEMPT and error.reason != Reason.BACKEND_RATE_LIMITED
                 asks = not misfit and (last or late or early)
                 if asks and outages is not None and model is not None and await outages.began(model, error, began):
                     attempt = misfits = 0
+                    if pace is not None:
+                        pace.refusals = 0
                     continue
-                if last:
+                if last and pace is not None and limits and left is not None and outages is not None:
+                    pace.refusals = 0  # the server is available: it answers, and this call has time
+                elif last:
                     raise
                 if late and left is not None:
-                    raise _too_late(error, wait, left) from error
+                    raise _too_late(error, error.retry_after or 0.0, left) from error
                 self._retries += budgeted
             except asyncio.CancelledError:
                 task = asyncio.current_task()
@@ -384,14 +419,29 @@ class RetryPolicy:
                 wait = _BACKOFF.drawn_after(attempt)
                 self._retries += 1
             else:
+                if pace is not None:
+                    pace.answered()
                 if outages is not None:
                     outages.answered[id(model)] = time.monotonic()
                 return answer
             await asyncio.sleep(wait)
 
+    def _pace_of(self, model: Model) -> CallPace:
+        """The pace of what answers for a model: models of one server share it."""
+        if (pace := self._paces.get(id(model))) is None:
+            name = id(model) if self.outages is None else self.outages.name_of(model)
+            pace = self._paces[id(model)] = self._paces.setdefault(name, CallPace())
+        return pace
+
     @property
     def _is_spent(self) -> bool:
         return self._retries >= max(MIN_RETRIES, int(max(self.samples, self._calls) * RETRY_SHARE))
+
+
+def _within(wait: float | None, seconds_left: Callable[[], float | None] | None) -> float | None:
+    """A time that a server names; 0 if it is after the end of the call, which then stops no other call."""
+    left = None if seconds_left is None else seconds_left()
+    return 0.0 if wait is not None and left is not None and wait >= left else wait
 
 
 def _too_late(error: BridgeError, wait: float, left: float) -> BridgeError:

@@ -355,6 +355,7 @@ def list_rows(
 def evaluation_of(row: EvaluationRow) -> Evaluation:
     """The evaluation of a row."""
     ended = Ended(metrics=Metrics({})) if row.result is None else result_from_record(row.result, row.apart)
+    rendering = Renderings() if row.rendering is None else renderings_from_record(row.rendering)
     return Evaluation(
         evaluation_id=row.evaluation_id,
         state=row.state,
@@ -373,7 +374,8 @@ def evaluation_of(row: EvaluationRow) -> Evaluation:
         usage=ended.usage,
         engine=ended.engine,
         problem=ended.problem,
-        rendering=() if row.rendering is None else renderings_from_record(row.rendering).evaluators,
+        rendering=rendering.evaluators,
+        servers=rendering.servers,
         paused=row.paused and not row.state.terminal,
         waiting_for="" if row.state.terminal else row.waiting_for,
         concurrency=row.concurrency,

@@ -36,6 +36,7 @@ from crucible_bridge.types import (
     JsonlDataset,
     Limits,
     Metrics,
+    ModelServer,
     ModelUsage,
     Problem,
     Prompt,
@@ -305,13 +306,22 @@ class Renderings:
     """The resolved rendering of each evaluator, in the request's order; empty until the model is loaded."""
     joint: Joint | None = None
     """Of the first sample; None if a template joins prompt and target."""
+    servers: tuple[ModelServer, ...] = ()
+    """Where the servers of its models were, attempt by attempt, each place once; see `Evaluation.servers`."""
 
 
 def renderings_to_record(renderings: Renderings) -> bytes:
     """Pack how models are prompted."""
     evaluators = [{**_fields(one), "others": dict(one.others)} for one in renderings.evaluators]
     joint = None if renderings.joint is None else _fields(renderings.joint)
-    return pack({"examples_fingerprint": renderings.examples_fingerprint, "evaluators": evaluators, "joint": joint})
+    return pack(
+        {
+            "examples_fingerprint": renderings.examples_fingerprint,
+            "evaluators": evaluators,
+            "joint": joint,
+            "servers": [[one.name, list(one.addresses)] for one in renderings.servers],
+        }
+    )
 
 
 def renderings_from_record(record: bytes) -> Renderings:
@@ -321,6 +331,9 @@ def renderings_from_record(record: bytes) -> Renderings:
         examples_fingerprint=data["examples_fingerprint"],
         evaluators=tuple(EvaluatorRendering(**one) for one in data["evaluators"]),
         joint=None if (joint := data.get("joint")) is None else Joint(**joint),  # earlier releases recorded none
+        servers=tuple(
+            ModelServer(name=name, addresses=tuple(addresses)) for name, addresses in data.get("servers") or ()
+        ),
     )
 
 

@@ -286,9 +286,9 @@ def _resamples(differences: np.ndarray, sizes: np.ndarray, counts: np.ndarray) -
 # it fits them:
 #
 #     p          min(1, 2 P[T > E / S]), T of Student's distribution, S the standard error of E; as
-#                above, by clusters where there are some. Where every score is 0 or 1, the
-#                allowed drop is 0 and there are no clusters: min(1, 2 P[X >= lost]), X binomial of the changed samples
-#                and 1/2 (McNemar, 1947, exact)
+#                above, by clusters where there are some. Where every score is 0 or 1, and there are no clusters, the
+#                allowed drop 0 has min(1, 2 P[X >= lost]), X binomial of the changed samples and 1/2 (McNemar, 1947,
+#                exact), and a larger one has the larger of the two, so that p never falls with the allowance
 #     holm_p     p, corrected for the metrics of the policy (Holm, 1979)
 #     bounds     of D and of E: of scores that are 0 or 1, with L and without clusters, those of Bonett and Price
 #                (2012), else D +- t S, and E +- t S, of Student's distribution
@@ -405,12 +405,11 @@ def paired_drop(
     if plain and not allowed.relative:
         low, high = bonett_price(worse, better, n, confidence)
         excess_high = high - allowed.drop
-    if plain and allowed.drop == 0:
-        tail = half_tail(better, worse + better)
-    elif excess_stderr <= rounding:
-        tail = 0.0 if excess > 0 else 1.0
-    else:
-        tail = t_tail(excess / excess_stderr, units - 1)
+    certain = excess_stderr <= rounding
+    tail = float(excess <= 0) if certain else t_tail(excess / excess_stderr, units - 1)
+    if plain:
+        unallowed = half_tail(better, worse + better)
+        tail = unallowed if allowed.drop == 0 else max(tail, unallowed)
     wanted = needed(excess, excess_stderr, units, confidence)
     return dataclasses.replace(
         found,

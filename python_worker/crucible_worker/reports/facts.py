@@ -47,6 +47,7 @@ __all__ = [
     "nothing_scored",
     "nothing_scored_of",
     "problem_text",
+    "several_places",
     "shown_failures",
     "state_text",
     "usage_as_data",
@@ -67,6 +68,8 @@ def facts_of(evaluation: Evaluation) -> Mapping[str, str]:
         "run": request.run_id,
         "step": "" if request.step is None else str(request.step),
         "model": format_original_model(request.model),
+        **_servers_of(evaluation),
+        **dict(filter(None, [several_places(evaluation)])),
         "model fingerprint": evaluation.model_fingerprint,
         "data set": format_dataset(request.dataset),
         **{f"renderer of {one.evaluator}": _format_rendering(one) for one in evaluation.rendering},
@@ -88,9 +91,27 @@ def facts_of(evaluation: Evaluation) -> Mapping[str, str]:
     return {key: value for key, value in facts.items() if value}
 
 
+def _servers_of(evaluation: Evaluation) -> Mapping[str, str]:
+    """Where each server was: each place with its addresses, in the order of the attempts."""
+    found: dict[str, list[str]] = {}
+    for server in evaluation.servers:
+        found.setdefault(f"server {server.name}", []).append(", ".join(server.addresses))
+    return {name: "; then ".join(places) for name, places in found.items()}
+
+
+def several_places(evaluation: Evaluation) -> tuple[str, str] | None:
+    """A warning if attempts found a server at other addresses than those before: its name, and words."""
+    names = [server.name for server in evaluation.servers]
+    if not (moved := list(dict.fromkeys(name for name in names if names.count(name) > 1))):
+        return None
+    counts = ", ".join(f"server {name} at {names.count(name)}" for name in moved)
+    return "several addresses", f"samples may be of different models: attempts found {counts} places"
+
+
 def state_text(evaluation: Evaluation) -> str:
     """Its state in words: "running, paused", "running, waits for server lab since 22:57:03 UTC"."""
-    waits = f"waits for {evaluation.waiting_for}" if evaluation.waiting_for else ""
+    waits = "waited" if evaluation.state is EvaluationState.INTERRUPTED else "waits"  # nobody waits for it now
+    waits = f"{waits} for {evaluation.waiting_for}" if evaluation.waiting_for else ""
     nothing = NOTHING_SCORED if nothing_scored(evaluation) else ""
     return ", ".join(filter(None, (evaluation.state.value, "paused" if evaluation.paused else "", waits, nothing)))
 

@@ -100,6 +100,25 @@ def test_a_metric_that_must_not_drop_is_tested_exactly(pairs):
         assert drop.chance == 1.0
 
 
+@given(BINARY)
+@settings(deadline=None)
+def test_p_never_falls_when_more_is_allowed(pairs):
+    """Whatever the test that an allowance has: of scores that are 0 or 1 they differ."""
+    before, after = (np.array([pair[side] for pair in pairs], np.float64) for side in (0, 1))
+    allowances = (0.0, 1e-6, 0.001, 0.02, 0.1, 0.5, 1.0)
+    chances = [paired_drop(before, after, AllowedDrop(drop=one), confidence=0.95).chance for one in allowances]
+    known = [chance for chance in chances if chance is not None]
+    assert known == sorted(known)
+
+
+def test_p_of_a_small_allowance_is_not_below_that_of_none():
+    """100 lost and 64 gained of 600: Student's test alone gives less than McNemar's of the allowance 0."""
+    before = np.array([1.0] * 100 + [0.0] * 64 + [1.0] * 436)
+    after = np.array([0.0] * 100 + [1.0] * 64 + [1.0] * 436)
+    exact, slight = (paired_drop(before, after, AllowedDrop(drop=one), confidence=0.95) for one in (0.0, 1e-9))
+    assert exact.chance == slight.chance == pytest.approx(mcnemar_p(64, 100))
+
+
 @given(st.one_of(SCORES, BINARY))
 @settings(deadline=None)
 def test_no_worse_is_never_stopped(pairs):

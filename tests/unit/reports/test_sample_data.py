@@ -176,6 +176,7 @@ def test_a_whole_sample_is_everything_that_is_recorded() -> None:
     assert (found["n"], found["sample_id"], found["targets"], found["seconds"]) == (3, "12+34", ["46"], 0.5)
     assert (found["reasoning_span"], found["extracted_span"]) == ((0, 17), (20, 22))
     assert found["rollouts"] == []
+    assert found["attempts"] == sampled().attempts
 
 
 def test_whole_samples_are_strict_json() -> None:

@@ -474,6 +474,18 @@ defmodule CrucibleBridge.V1.Evaluation do
   field :rules_version, 21, type: :int32, json_name: "rulesVersion"
   field :waiting_for, 22, type: :string, json_name: "waitingFor"
   field :graders, 23, repeated: true, type: CrucibleBridge.V1.Evaluation.GradersEntry, map: true
+  field :servers, 24, repeated: true, type: CrucibleBridge.V1.ModelServer
+end
+
+defmodule CrucibleBridge.V1.ModelServer do
+  @moduledoc """
+  A server of models, as an attempt found it.
+  """
+
+  use Protobuf, protoc_gen_elixir_version: "0.15.0", syntax: :proto3
+
+  field :name, 1, type: :string
+  field :addresses, 2, repeated: true, type: :string
 end
 
 defmodule CrucibleBridge.V1.GraderVersions.VersionsEntry do

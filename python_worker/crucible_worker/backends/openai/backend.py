@@ -27,7 +27,7 @@ from crucible_bridge.types import (
 )
 from crucible_worker.backends.base import Backend, Model
 from crucible_worker.backends.distributions import Measured, Wanted
-from crucible_worker.backends.endpoints import BackendSettings
+from crucible_worker.backends.endpoints import BackendSettings, ServerPlace
 from crucible_worker.backends.metering import Meter
 from crucible_worker.backends.openai.answers import chat_answer, completion_answer, refuse_other_prompt, report_usage
 from crucible_worker.backends.openai.bodies import Dialects, chat_body, completion_body, sampling_defaults, seeded
@@ -455,6 +455,11 @@ class OpenAIBackend(Backend):
             make = Fleet if server.is_fleet else ServerConnection
             connection = self._connections[server.name] = make(server, self._environment)
         return RemoteModel(connection, model.model)
+
+    def place(self, name: str) -> ServerPlace | None:
+        """Where a server is, by the settings."""
+        server = self._servers.get(name)
+        return None if server is None else server.place
 
     async def aclose(self) -> None:
         """Close every connection, within a second. Idempotent."""

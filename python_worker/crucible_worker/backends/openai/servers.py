@@ -17,6 +17,7 @@ from urllib.parse import SplitResult, urlsplit
 from crucible_worker.backends.endpoints import (
     EndpointSettings,
     Kind,
+    ServerPlace,
     check_name,
     check_way,
     checked_url,
@@ -66,6 +67,8 @@ class OpenAIServer(EndpointSettings):
     """Base URL with the version, as clients take it: "http://127.0.0.1:8000/v1"."""
     base_urls: tuple[str, ...] = ()
     """Base URLs of replicas, in place of `base_url`: servers of the same model that share the requests."""
+    any_address: bool = False
+    """Whether its name alone identifies it: its operator says that it has the same models at every address."""
     all_addresses: bool = False
     """Whether each address of a base URL's name is a replica, as those of a headless Service of Kubernetes are."""
     key_file: Path | None = None
@@ -131,6 +134,12 @@ class OpenAIServer(EndpointSettings):
         return self.base_urls or (self.base_url,)
 
     @property
+    def place(self) -> ServerPlace:
+        """Where it is, for the identity of evaluations."""
+        addresses = tuple(sorted({_normalised(url) for url in self.urls}))
+        return ServerPlace(name=self.name, addresses=addresses, movable=self.any_address)
+
+    @property
     def unauthenticated(self) -> str:
         """What status 401 of it means, for an error."""
         how = f"--openai-key-env {self.name}=VARIABLE, or key_file or key_env in the file of --config"
@@ -166,6 +175,15 @@ class OpenAIServer(EndpointSettings):
             ValueError: it does not exist, is empty or no key, or every user of this machine could read it.
         """
         return read_key(self.key_file, self.key_env, KIND.where(self.name), environment)
+
+
+def _normalised(text: str) -> str:
+    """A base URL in one form, so that equal addresses are equal texts."""
+    url = urlsplit(text)
+    host = "127.0.0.1" if url.hostname == "localhost" else url.hostname or ""
+    host = f"[{host}]" if ":" in host else host
+    port = "" if url.port in (None, _PORTS.get(url.scheme)) else f":{url.port}"
+    return f"{url.scheme}://{host}{port}{url.path.rstrip('/')}"
 
 
 def _server(**fields: Any) -> OpenAIServer:
@@ -266,6 +284,7 @@ KIND = Kind(
     readers={
         "base_url": _url,
         "base_urls": _texts,
+        "any_address": read_flag,
         "all_addresses": read_flag,
         "key_file": read_path,
         "key_env": read_text,
