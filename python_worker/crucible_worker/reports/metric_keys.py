@@ -201,13 +201,16 @@ def metric_text(key: str, value: float, keys: EvaluatorKeys) -> str:
     return f"{key} {_number(value, share)}{' %' if share else ''}{between}"
 
 
-def evaluator_sentences(evaluation: Evaluation, infos: Infos, *, most: int | None = None) -> Sequence[str]:
+def evaluator_sentences(
+    evaluation: Evaluation, infos: Infos, *, most: int | None = None, brief: bool = False
+) -> Sequence[str]:
     """One sentence for each evaluator that has ended: its headline metrics, and how many samples have a score.
 
     Args:
         evaluation: in any state.
         infos: what evaluators declare, by kind.
         most: metrics in a sentence, at most; all headline metrics if None.
+        brief: of what went wrong, only the reason.
     """
     sentences: list[str] = []
     for keys, result in zip(keys_of(evaluation, infos), evaluation.results, strict=True):
@@ -216,7 +219,9 @@ def evaluator_sentences(evaluation: Evaluation, infos: Infos, *, most: int | Non
         shown = [metric_text(key, values[key], keys) for key in with_strict(headline, values)]
         if not shown:
             problem = result.problem
-            why = "no metric is defined" if problem is None else f"{problem.reason}: {problem.message}"
+            why = "no metric is defined" if problem is None else problem.reason
+            if problem is not None and not brief:
+                why = f"{why}: {problem.message}"
             shown = [f"{result.evaluator.label}: {why}"]
         cut = result.n_truncated_reasoning
         ended = f", {cut:,} without an answer: truncated within the reasoning" if cut else ""
