@@ -990,7 +990,8 @@ class Reason(enum.StrEnum):
         Code.FAILED_PRECONDITION,
         False,
         _CALL | _ITEM,
-        "The model has no tokenizer that can be loaded.",
+        "The model has no tokenizer that can be loaded. A model of a server never has one here: use a local model with "
+        "the same tokenizer (local:PATH), or token ids.",
     )
     NO_PREFIX_TOKEN = (
         "NO_PREFIX_TOKEN",

@@ -156,6 +156,9 @@ def _write(found: EvaluationComparison, confidence: float, rank_by: str | None, 
 def _best(found: EvaluationComparison, rank_by: str) -> str:
     if not found.best_evaluation_id:
         return f"best by {rank_by}: none of them has this metric"
+    from crucible_worker.reports.metric_keys import full_key
+
+    rank_by = full_key(rank_by, (key for one in found.evaluations for key in one.metrics.values))
     tied = ", ".join(found.tied_evaluation_ids)
     rests = "by paired scores" if found.tied_by == "paired_scores" else "by equal values alone"
     from crucible_worker.reports.versions import other_grader, versions_by_metric

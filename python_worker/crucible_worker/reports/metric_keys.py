@@ -23,6 +23,7 @@ __all__ = [
     "Infos",
     "evaluator_sentences",
     "event_sentence",
+    "full_key",
     "keys_of",
     "keys_of_result",
     "metric_text",
@@ -64,6 +65,21 @@ class EvaluatorKeys:
     """At 95 %: the bounds that the evaluator computed, or else 1.96 standard errors to both sides."""
     units: Mapping[str, str]
     """Those that the evaluator declares."""
+
+
+def full_key(metric: str, keys: Iterable[str]) -> str:
+    """The full key that a metric means: "likelihood/nll" for "nll", if no other key ends so.
+
+    Args:
+        metric: a full key, or what stands behind the prefix of an evaluation or the name of an evaluator.
+        keys: the full keys that there are.
+
+    Returns:
+        The metric as it is, if it is a key, or if no key or several end so.
+    """
+    known = dict.fromkeys(keys)
+    ends = [key for key in known if key.endswith(f"/{metric}")]
+    return ends[0] if metric not in known and len(ends) == 1 else metric
 
 
 def with_strict(keys: Iterable[str], values: Mapping[str, float]) -> Sequence[str]:
