@@ -301,7 +301,7 @@ async def _one(
                 why, failed = f"failed before, {failed.reason}: {failed.message}", None
                 show.say(label, f"{why}; attempt {evaluation.attempt} begins")
             # The event of the resumption is not shown, so that this phase is shown while the model is loaded.
-            show.phase(label, "resuming: loading the model", done=evaluation.done, total=evaluation.total or None)
+            show.phase(label, "resuming: preparing the model", done=evaluation.done, total=evaluation.total or None)
         async with _phases(evaluations, evaluation.evaluation_id, label, show):
             after, interrupted = await _shown(evaluations, evaluation.evaluation_id, after, label, show)
         if not interrupted:
