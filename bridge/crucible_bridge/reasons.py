@@ -1011,7 +1011,7 @@ class Reason(enum.StrEnum):
         Code.FAILED_PRECONDITION,
         False,
         _CALL | _ITEM,
-        "The model has no tokenizer that can be loaded.",
+        "No tokenizer can be loaded, as of a server's model: name a local model with the same one, or send token ids.",
     )
     NO_PREFIX_TOKEN = (
         "NO_PREFIX_TOKEN",

@@ -175,7 +175,7 @@ class Stuck(AnswerEvaluator, keys={"stuck": "fraction of 1"}):
 @pytest.mark.parametrize(
     ("answers", "evaluator", "phase"),
     [
-        (lambda request: Fault.STALL, "accuracy", b" loading the model "),
+        (lambda request: Fault.STALL, "accuracy", b" preparing the model "),
         (lambda request: Fault.STALL if request.method == "POST" else shout(request), "accuracy", b" asking "),
         (shout, "stuck.py:Stuck", b" grading "),
     ],
@@ -217,7 +217,7 @@ async def test_a_resumed_evaluation_says_so_before_its_model_is_loaded(folder: P
 
     lines = errors.decode().splitlines()
     assert second.returncode == 0, lines
-    assert lines[0] == f"{TYPED.models[0]}: resuming: loading the model, 0 of 2 done"
+    assert lines[0] == f"{TYPED.models[0]}: resuming: preparing the model, 0 of 2 done"
 
 
 async def test_what_of_a_suite_has_ended_is_told(folder: Path):

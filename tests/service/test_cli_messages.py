@@ -173,7 +173,8 @@ CASES = {
     "no choices": _evaluate(
         f"{MODEL} --data jsonl:sums.jsonl --evaluator multiple_choice",
         "multiple_choice scored none of 1 samples; "
-        "the first: choices are missing: each sample needs 2 to 256, among them its target",
+        "the first: choices are missing: each sample needs 2 to 256, among them its target: a column choices with a "
+        'list, in a cell of CSV as JSON (["Rome", "Oslo"]), or ?choices=COLUMN',
         exit_code=1,
         needs="models",
     ),

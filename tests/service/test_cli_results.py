@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 import pytest
 
+from crucible_bridge.errors import FailedPrecondition
 from crucible_bridge.types import EvaluationState, EvaluatorSpec, Limits, Sample, SamplingParams
 from crucible_worker.testing import RunningWorker, ScriptedModel, run_worker
 from tests import commands
@@ -304,3 +305,28 @@ async def test_watch_shows_an_evaluator_when_it_has_ended():
     assert "two: completed" in after
     assert sum("4 of 4 scored" in line for line in after) == 1
     assert any(line.startswith("  accuracy_stderr ") for line in after)
+
+
+async def test_list_has_the_reason_of_a_failure(tmp_path: Path):
+    """Its code alone, whether an evaluator or the whole evaluation failed; --verbose has the message, as show has."""
+    broken = ScriptedModel(fault=lambda call: FailedPrecondition("is of no use at all", reason="BROKEN"))
+    async with run_worker({"broken": broken, "held": HeldModel()}, state_dir=tmp_path) as worker:
+        evaluation = worker.bridge.evaluation
+        for name, call in (("broken", evaluation.evaluate), ("held", evaluation.start_evaluation)):
+            await call(
+                evaluation_id=name,
+                model=f"embedded:{name}",
+                evaluators=[EvaluatorSpec(kind="accuracy", options={"grader": "exact_match"})],
+                dataset=SAMPLES,
+                sampling=SamplingParams(max_tokens=8),
+            )
+        await evaluation.cancel_evaluation("held", "nobody waits for it")
+    listed, verbose, data = [
+        (await run("list", *words, "--state-dir", str(tmp_path))).out for words in ((), ("--verbose",), ("--json",))
+    ]
+    brief, whole = (" ".join(text.replace("│", " ").split()) for text in (listed, verbose))
+    for reason, message in (("CANCELLED", "nobody waits"), ("UNSCORED", "is of no use")):
+        assert reason in brief
+        assert message not in brief
+        assert message in whole
+    assert [one["problem"] is not None for one in json.loads(data)] == [True, True]

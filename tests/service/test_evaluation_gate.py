@@ -21,6 +21,7 @@ from crucible_bridge.types import (
     GateVerdict,
     Goal,
     Limits,
+    RankBy,
     Record,
     Sample,
     SamplingParams,
@@ -388,3 +389,16 @@ async def test_what_is_tied_with_the_best_is_named(evaluation: EvaluationClient)
     assert "worse" not in found.tied_evaluation_ids
     assert (alone.best_evaluation_id, alone.tied_by, alone.tied_evaluation_ids) == ("allowed", "values", ())
     assert (none.best_evaluation_id, none.tied_by, none.tied_evaluation_ids) == ("", "", ())
+
+
+async def test_a_metric_may_be_named_without_its_prefix(evaluation: EvaluationClient):
+    """As everywhere, if one key alone ends so: by a gate, and where evaluations are ranked."""
+    for name in ("base", "worse"):
+        await _evaluate(evaluation, name, evaluation_id=f"{name}-prefixed", metric_prefix="sums/")
+    pair = ("base-prefixed", "worse-prefixed")
+
+    found = await evaluation.gate(*pair, policy(ACCURACY))
+    ranked = await evaluation.compare_evaluations(pair, rank_by=RankBy(metric="nll", goal=Goal.LOWER))
+
+    assert (found.verdict, found.metrics[0].key) == (GateVerdict.BLOCK, "sums/accuracy")
+    assert ranked.best_evaluation_id in pair

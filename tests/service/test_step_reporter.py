@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import crucible_bridge
 from crucible_bridge.integrations.reporting import StepReporter, local_model, plan_of
-from crucible_bridge.types import EmbeddedModel, HubModel, LocalModel
+from crucible_bridge.types import Dataset, EmbeddedModel, HubModel, JsonlDataset, LocalModel
 from crucible_worker.config import Settings
 from crucible_worker.server import Worker
 from crucible_worker.testing import ScriptedModel, run_worker
@@ -88,7 +90,8 @@ async def test_a_refused_plan_is_said_once_with_the_cure(caplog: pytest.LogCaptu
         found = await asyncio.to_thread(report.finish, (1, MODEL), WAIT)
     assert found == []
     said = [one.getMessage() for one in caplog.records if one.name == "crucible_bridge.integrations"]
-    assert len(said) == 1
+    assert len(said) == 2
+    assert said[1].startswith("nothing of this run was evaluated: the worker at 127.0.0.1:")
     assert said[0].endswith("(the run was begun with another plan: give this run another run_id)")
 
 
@@ -118,3 +121,28 @@ def test_a_suite_is_a_plan_that_is_due_at_every_step(tmp_path: Path):
     made = plan_of(file, "run-1")
     assert (made.plan_id, made.run_id, made.eval_every, len(made.evaluations)) == ("run-1", "run-1", 1, 1)
     assert plan_of(made, "run-2") is made
+
+
+async def test_a_worker_that_does_not_have_the_files_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+    """With its address and its roots, as another one may listen there; the last line says that nothing came of it."""
+    caplog.set_level(logging.WARNING, "crucible_bridge.integrations")
+    roots: dict[str, Any] = {name: (tmp_path / name,) for name in ("data_roots", "model_roots")}
+    for (folder,) in roots.values():
+        folder.mkdir()
+    settings = Settings(port=0, state_dir=tmp_path / "state", grading_processes=0, code_sandboxes=0, **roots)
+    async with Worker(settings) as worker:
+        address = worker.address
+        made = plan(eval_every=1, infrequent_evaluations=(), infrequent_eval_every=0)
+        absent = dataclasses.replace(made.evaluations[0], dataset=Dataset(source=JsonlDataset("held.jsonl")))
+        refused = reporter(address, plan=dataclasses.replace(made, evaluations=(absent,)))
+        refused.begin()
+        await asyncio.to_thread(refused.finish, None, 0.0)
+        other = reporter(address)
+        other.saved(0, LocalModel("gone"))
+        await asyncio.to_thread(other.finish, None, 0.0)
+    said = [one.getMessage() for one in caplog.records]
+    assert "names 'held.jsonl', and no data root has such a file" in said[0]
+    assert f"[the worker at {address}; data roots: {tmp_path / 'data_roots'}]" in said[0]
+    nothing = f"nothing of this run was evaluated: the worker at {address} has refused it, see above"
+    assert [said[1], said[3]] == [nothing, nothing]
+    assert f"[the worker at {address}; model roots: {tmp_path / 'model_roots'}]" in said[2]

@@ -41,6 +41,9 @@ POLL_SECONDS = 0.5
 PlanLike = EvaluationPlan | Suite | Path | str
 """A plan; or a suite, or the file of one, which is evaluated at every checkpoint."""
 
+ROOTS = ("data_roots", "model_roots")
+"""Facts of errors: the folders below which a worker has looked for a file."""
+
 _ENDED = frozenset({EvaluationState.COMPLETED, EvaluationState.FAILED, EvaluationState.CANCELLED})
 
 _CURES: Mapping[str, str] = {
@@ -182,13 +185,14 @@ class StepReporter:
         """
         self.stopped: Stopped | None = None
         """Set once no better checkpoint has come for as long as the plan says; only with `stops`."""
+        self._address = address
         self._connect: Callable[[], BlockingBridge] = lambda: connect_sync(address, token=token, tls=tls)
         self._plan, self._plan_id = plan, run_id if plan is None else plan.plan_id
         self._root = root
         self._began_ns = time.time_ns()
         # The fields below belong to the thread.
         self._bridge: BlockingBridge | None = None
-        self._registered, self._refused = plan is None, False
+        self._registered, self._refused, self._dropped = plan is None, False, False
         self._unsent: collections.deque[_Saved] = collections.deque()
         self._running: dict[str, int] = {}
         self._known: set[str] = set()
@@ -288,6 +292,8 @@ class StepReporter:
 
     def _say_left(self) -> None:
         """What the end of training leaves."""
+        if (self._refused or self._dropped) and not self._known:
+            _log.warning("nothing of this run was evaluated: the worker at %s has refused it, see above", self._address)
         if self._unsent and not self._refused:
             steps = ", ".join(dict.fromkeys(str(saved.step) for saved in self._unsent))
             _log.warning("these steps were not reported to the worker: %s", steps)
@@ -320,6 +326,7 @@ class StepReporter:
                 if error.retryable:
                     raise
                 self._say_error(error)
+                self._dropped = True
             else:
                 for one in started:
                     self._take(one.evaluation, saved.step)
@@ -386,7 +393,12 @@ class StepReporter:
             self._ended.put(EvaluatedStep(step=step, evaluation_id=evaluation_id, metrics=metrics))
 
     def _say_error(self, error: BridgeError) -> None:
-        self._say(str(error.reason), str(error))
+        message = str(error)
+        # Another process may have the port: the user's own worker has other roots.
+        facts = [f"{key.replace('_', ' ')}: {error.metadata[key]}" for key in ROOTS if error.metadata.get(key)]
+        if self._address not in message:
+            facts.insert(0, f"the worker at {self._address}")
+        self._say(str(error.reason), f"{message} [{'; '.join(facts)}]" if facts else message)
 
     def _say(self, key: str, message: str) -> None:
         if key in self._said:

@@ -279,6 +279,8 @@ def parse_model(text: str) -> ModelRef:
         return OrchestratorModel(rest)
     if scheme not in MODEL_SCHEMES and _SCHEME.fullmatch(scheme) and rest:
         return InstalledModel(scheme, rest).checked("model")
+    if scheme == "openai" and server and not name:
+        raise InvalidField("model", f"is {text!r}, without a server: openai:SERVER/MODEL, as in openai:openai/{server}")
     known = "embedded:NAME, local:PATH, hub:OWNER/NAME, openai:SERVER/MODEL, tinker:MODEL or orchestrator:NAME"
     raise InvalidField("model", f"is {text!r}, not {known}")
 

@@ -53,6 +53,7 @@ from crucible_worker.journal.queries import (
 from crucible_worker.journal.records import request_from_record
 from crucible_worker.metrics.paired import paired_difference
 from crucible_worker.metrics.significance import holm
+from crucible_worker.reports.metric_keys import full_key
 from crucible_worker.reports.ranking import Written, enough_scored, scored_by_key, superseded
 from crucible_worker.reports.samples import row_text
 from crucible_worker.reports.versions import of_latest_rules, versions_by_metric
@@ -130,6 +131,9 @@ def compare_in(connection: Reads, request: CompareRequest, max_samples: int, kno
     evaluations = tuple(evaluation_of(row) for row in rows)
     check_comparable(evaluations, max_samples)
     numbers = {row.evaluation_id: row.number for row in rows}
+    if request.rank_by is not None:
+        metric = full_key(request.rank_by.metric, (key for one in evaluations for key in one.metrics.values))
+        request = dataclasses.replace(request, rank_by=dataclasses.replace(request.rank_by, metric=metric))
     ranked, unranked = _ranked(evaluations, request)
     best = None if request.rank_by is None else _best(ranked, request.rank_by)
     tied, tied_by = (), ""

@@ -44,7 +44,7 @@ from crucible_worker.metrics.paired import (
     paired_drop,
 )
 from crucible_worker.metrics.significance import holm
-from crucible_worker.reports.metric_keys import STRICT, reasons_text
+from crucible_worker.reports.metric_keys import STRICT, full_key, reasons_text
 
 __all__ = ["gate"]
 
@@ -251,6 +251,8 @@ def _row(connection: Reads, evaluation_id: str, field: str) -> EvaluationRow:
 
 def _read(sides: _Sides, metric: GateMetric, field: str) -> _Read:
     baseline, candidate = sides.baseline, sides.candidate
+    known = (key for one in (baseline, candidate) for key in (*one.metrics.values, *one.metrics.undefined))
+    metric = dataclasses.replace(metric, key=full_key(metric.key, known))
     places = index_of_key(baseline, metric.key), index_of_key(candidate, metric.key)
     if places == (None, None):
         _refuse_key(metric.key, (baseline, candidate), field)

@@ -151,15 +151,19 @@ def best(
     Example: crucible-worker best --run training --metric accuracy --state-dir ./journal
     """
 
-    async def read(bridge: Bridge) -> _Ranked:
+    async def read(bridge: Bridge) -> tuple[str, _Ranked]:
         from crucible_worker.cli.runs import checkpoints_of
+        from crucible_worker.reports.metric_keys import full_key
 
         info, checkpoints = await checkpoints_of(bridge, run)
-        candidates = _candidates(checkpoints, metric, data_set)
-        declared = _goal_of(info, metric, goal)
-        return await _ranked(bridge, candidates, metric, declared, confidence, across_rules, min_scored_share)
+        key = full_key(metric, _keys(checkpoints))
+        candidates = _candidates(checkpoints, key, data_set)
+        declared = _goal_of(info, key, goal)
+        return key, await _ranked(bridge, candidates, key, declared, confidence, across_rules, min_scored_share)
 
-    found = read_or_exit(read, config, state_dir, address, token_file, Trust(tls_ca, tls_name), typed_as=_TYPED_AS)
+    metric, found = read_or_exit(
+        read, config, state_dir, address, token_file, Trust(tls_ca, tls_name), typed_as=_TYPED_AS
+    )
     file = _written(run, metric, found, config, model_root) if write else None
     if as_json:
         typer.echo(json.dumps(_as_data(run, metric, found, file), allow_nan=False))
@@ -183,6 +187,11 @@ def _goal_of(info: RunInfo, metric: str, given: str | None) -> Goal:
     return declared[metric]
 
 
+def _keys(checkpoints: Sequence[Checkpoint]) -> Sequence[str]:
+    """Every metric of every checkpoint, sorted."""
+    return sorted({key for one in checkpoints for result in one.results for key in result.metrics})
+
+
 def _candidates(checkpoints: Sequence[Checkpoint], metric: str, data_set: str | None) -> Sequence[_Candidate]:
     from crucible_bridge.errors import InvalidField, clipped
 
@@ -199,9 +208,12 @@ def _candidates(checkpoints: Sequence[Checkpoint], metric: str, data_set: str | 
         if metric in result.metrics
     ]
     if not found:
-        known = sorted({key for one in checkpoints for result in one.results for key in result.metrics})
+        known = _keys(checkpoints)
+        meant = [key for key in known if key.endswith(f"/{metric}")]
+        says = "which is the end of several" if meant else "which no evaluation of the run has; there are"
+        known = meant or known
         listed = ", ".join(known[:20]) + (f" and {len(known) - 20} more" if len(known) > 20 else "")
-        raise InvalidField("metric", f"is {clipped(metric)}, which no evaluation of the run has; there are: {listed}")
+        raise InvalidField("metric", f"is {clipped(metric)}, {says}: {listed}")
     names = {one.result.dataset_fingerprint: one.result.dataset for one in found}
     wanted = {
         fingerprint
@@ -387,10 +399,22 @@ def _write_text(metric: str, found: _Ranked, confidence: float) -> None:
         typer.echo(f"by the values alone: {metric} does not summarise scores of samples that can be compared")
     _write_group("tied with it", found.tied, confidence)
     _write_group("worse", found.worse, confidence)
+    pairs = [(one, pair) for one, pair in (*found.tied, *found.worse)[:SHOWN] if pair is not None]
+    if any(_is_another(pair, one.value - found.best.value) for one, pair in pairs):
+        typer.echo(
+            f"differences are means over samples, and {metric} is another mean, such as one over tokens: the "
+            "difference of two values is not the mean difference"
+        )
     for one, why in found.not_compared[:SHOWN]:
         typer.echo(f"not compared: {one.name}: {metric} {one.shown}, {why}")
     if len(found.not_compared) > SHOWN:
         typer.echo(f"not compared: {len(found.not_compared) - SHOWN:,} more")
+
+
+def _is_another(pair: PairedComparison, difference: float) -> bool:
+    """Whether the mean difference of samples is not the difference of the values, as people see both."""
+    mean = pair.metrics.values.get("difference")
+    return mean is not None and f"{mean:.3g}" != f"{difference:.3g}"
 
 
 def _write_group(title: str, group: Sequence[tuple[_Candidate, PairedComparison | None]], confidence: float) -> None:

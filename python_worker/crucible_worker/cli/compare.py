@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from crucible_bridge import Bridge
-    from crucible_bridge.types import EvaluationComparison, PairedComparison, SampleChange
+    from crucible_bridge.types import EvaluationComparison, SampleChange
 
 __all__ = ["compare"]
 
@@ -129,44 +128,23 @@ def compare(
 
     found = read_or_exit(read, config, state_dir, address, token_file, Trust(tls_ca, tls_name))
     if as_json:
-        typer.echo(json.dumps(_as_data(found), allow_nan=False))
+        from crucible_worker.reports.pairs import comparison_as_data
+
+        typer.echo(json.dumps(comparison_as_data(found), allow_nan=False))
     else:
         _write(found, confidence, rank_by, verbose=verbose)
 
 
-def _as_data(found: EvaluationComparison) -> dict[str, Any]:
-    return {
-        "evaluations": [evaluation.evaluation_id for evaluation in found.evaluations],
-        "best_evaluation_id": found.best_evaluation_id or None,
-        "tied_evaluation_ids": list(found.tied_evaluation_ids),
-        "tied_by": found.tied_by or None,
-        "unranked_evaluation_ids": list(found.unranked_evaluation_ids),
-        "differences": [
-            {
-                "baseline_id": pair.baseline_id,
-                "evaluation_id": pair.evaluation_id,
-                "evaluator": pair.evaluator,
-                "n_matched": pair.n_matched,
-                "n_improved": pair.n_improved,
-                "n_regressed": pair.n_regressed,
-                "metrics": dict(pair.metrics.values),
-                "interval_method": pair.interval_method,
-                "improvements": [dataclasses.asdict(change) for change in pair.improvements],
-                "regressions": [dataclasses.asdict(change) for change in pair.regressions],
-                "problem": None if pair.problem is None else dataclasses.asdict(pair.problem),
-            }
-            for pair in found.comparisons
-        ],
-    }
-
-
 def _write(found: EvaluationComparison, confidence: float, rank_by: str | None, *, verbose: bool) -> None:
     from crucible_worker.reports.metric_keys import sample_warnings
+    from crucible_worker.reports.pairs import pair_sentence
 
     if not found.comparisons:
         typer.echo("nothing to compare: the evaluations have no evaluator in common")
     for pair in found.comparisons:
-        typer.echo(f"{pair.evaluation_id} against {pair.baseline_id}, {pair.evaluator}: {_sentence(pair, confidence)}")
+        typer.echo(
+            f"{pair.evaluation_id} against {pair.baseline_id}, {pair.evaluator}: {pair_sentence(pair, confidence)}"
+        )
         for word, changes in (("worse", pair.regressions), ("better", pair.improvements)):
             if changes:
                 typer.echo("\n".join(_named(word, changes, None if verbose else LISTED)))
@@ -183,6 +161,9 @@ def _write(found: EvaluationComparison, confidence: float, rank_by: str | None, 
 def _best(found: EvaluationComparison, rank_by: str) -> str:
     if not found.best_evaluation_id:
         return f"best by {rank_by}: none of them has this metric"
+    from crucible_worker.reports.metric_keys import full_key
+
+    rank_by = full_key(rank_by, (key for one in found.evaluations for key in one.metrics.values))
     tied = ", ".join(found.tied_evaluation_ids)
     rests = "by paired scores" if found.tied_by == "paired_scores" else "by equal values alone"
     from crucible_worker.reports.versions import other_grader, versions_by_metric
@@ -204,23 +185,6 @@ def _best(found: EvaluationComparison, rank_by: str) -> str:
     if few:
         others += f"; not ranked, too few samples have a score (--min-scored-share 0 ranks them): {', '.join(few)}"
     return f"best by {rank_by}: {found.best_evaluation_id}; tied with it, {rests}: {tied or 'none'}{others}"
-
-
-def _sentence(pair: PairedComparison, confidence: float) -> str:
-    if pair.problem is not None:
-        return f"not compared: {pair.problem.message}"
-    values = pair.metrics.values
-    if "difference" not in values:
-        return f"no difference is defined, {pair.n_matched:,} samples in common"
-    low, high = values.get("difference_ci_low"), values.get("difference_ci_high")
-    between = "" if low is None or high is None else f" ({confidence * 100:g} %: {low:.4g} to {high:.4g})"
-    clusters = f" in {values['n_clusters']:,.0f} clusters" if "n_clusters" in values else ""
-    chance = f", p (Holm) {values['holm_p']:.2g}" if "holm_p" in values else ""
-    smallest = f", detectable from {values['mde_80']:.4g}" if "mde_80" in values else ""
-    return (
-        f"mean {values['mean']:.4g}, difference {values['difference']:+.4g}{between}{chance}{smallest}, "
-        f"{pair.n_improved:,} better and {pair.n_regressed:,} worse of {pair.n_matched:,} samples{clusters}"
-    )
 
 
 def _named(word: str, changes: Sequence[SampleChange], most: int | None) -> Sequence[str]:

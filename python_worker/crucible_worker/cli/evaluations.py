@@ -144,9 +144,9 @@ def list_evaluations(
         return
     rows = [_row(evaluation, infos, verbose=verbose) for evaluation in found]
     more = ", the newest" if len(found) == limit else ""
-    columns = ("id", "run", "step", "state", "model", "result")
-    paths = () if verbose else ("run", "model")
-    write_table(sys.stdout, f"evaluations: {len(found):,}{more}", columns, rows, whole="id", paths=paths)
+    columns = ("id", "run", "step", "state", "created (UTC)", "model", "result")
+    paths, below = () if verbose else ("run", "model"), ("run", "model", "created (UTC)")
+    write_table(sys.stdout, f"evaluations: {len(found):,}{more}", columns, rows, whole="id", paths=paths, below=below)
 
 
 def show(
@@ -209,12 +209,15 @@ async def _infos(bridge: Bridge) -> Infos:
 
 
 def _row(evaluation: Evaluation, infos: Infos, *, verbose: bool) -> Sequence[str]:
-    from crucible_worker.reports.facts import facts_of
+    from crucible_worker.cli.tables import utc_moment
+    from crucible_worker.reports.facts import facts_of, problem_text
     from crucible_worker.reports.metric_keys import evaluator_sentences
     from crucible_worker.util.model_refs import format_original_model
 
-    request = evaluation.request
-    lines = list(evaluator_sentences(evaluation, infos, most=MOST_METRICS))
+    request, problem = evaluation.request, evaluation.problem
+    lines = list(evaluator_sentences(evaluation, infos, most=MOST_METRICS, brief=not verbose))
+    if problem is not None and (verbose or all(problem.reason not in line for line in lines)):
+        lines.append(problem_text(problem) if verbose else problem.reason)
     if verbose:
         facts = facts_of(evaluation)
         lines += [f"{name}: {text}" for name, text in facts.items() if name == "data set" or name.startswith("label ")]
@@ -224,6 +227,7 @@ def _row(evaluation: Evaluation, infos: Infos, *, verbose: bool) -> Sequence[str
         request.run_id,
         "" if request.step is None else str(request.step),
         _progress(evaluation),
+        utc_moment(evaluation.created_unix_ns),
         format_original_model(request.model),
         "\n".join(lines),
     ]

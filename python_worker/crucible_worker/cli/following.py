@@ -520,7 +520,7 @@ class _FollowLines:
         if event.kind in _RUNS:
             self.say(_run_line(event))
         elif event.kind in _CHECKPOINTS:
-            self.say(_checkpoint_line(event))
+            self.say(checkpoint_line(event))
         elif event.kind in _ENDS:
             await self._tell_end(event)
         elif event.kind is not EventKind.SAMPLE_COMPLETE:
@@ -557,7 +557,7 @@ class _FollowLines:
             typer.echo(f"  {sentence}")
 
 
-def _checkpoint_line(event: Event) -> str:
+def checkpoint_line(event: Event) -> str:
     name, reason = event.metadata["name"], event.metadata.get("reason", "")
     match event.kind:
         case EventKind.CHECKPOINT_FOUND:
@@ -567,7 +567,9 @@ def _checkpoint_line(event: Event) -> str:
         case EventKind.CHECKPOINT_SKIPPED:
             return f"{name}: skipped: {reason}"
         case _:
+            # Read after it happened: a copy that is gone by now has a line of its own, which may be before this one.
             kept = event.metadata.get("kept")
+            kept = kept if kept and os.path.isdir(kept) else None
             return f"{name}: released{f': {reason}' if reason else ''}{f', kept in {kept}' if kept else ''}"
 
 

@@ -37,6 +37,7 @@ from crucible_bridge.types import (
     format_model,
 )
 from crucible_worker.analysis.comparison import Comparisons
+from crucible_worker.cli.hints import hints, messages_of, unseen_choices, without_repeats
 from crucible_worker.cli.options import (
     EXIT_BUDGET,
     EXIT_FAILED,
@@ -196,6 +197,8 @@ class EvaluationRun:
     """The first unscored sample of each evaluator, with its problem: the journal may be deleted with the command."""
     joint: Joint | None = None
     """How the first prompt and its target meet; None if a template joins them."""
+    unseen: Sequence[str] = ()
+    """Evaluators that compare answers with choices which the model was not shown."""
     earlier: bool = False
     """Whether it had ended before: this command shows its result, and has not evaluated."""
 
@@ -315,7 +318,7 @@ async def _one(
                 why, failed = f"failed before, {failed.reason}: {failed.message}", None
                 show.say(label, f"{why}; attempt {evaluation.attempt} begins")
             # The event of the resumption is not shown, so that this phase is shown while the model is loaded.
-            show.phase(label, "resuming: loading the model", done=evaluation.done, total=evaluation.total or None)
+            show.phase(label, "resuming: preparing the model", done=evaluation.done, total=evaluation.total or None)
         async with _phases(evaluations, evaluation.evaluation_id, label, show):
             after, interrupted = await _shown(evaluations, evaluation.evaluation_id, after, label, show)
         if not interrupted:
@@ -328,6 +331,7 @@ async def _one(
         evaluation=evaluation,
         first_unscored=await _first_unscored(evaluations, evaluation),
         joint=await evaluations.joint(evaluation.evaluation_id),
+        unseen=await unseen_choices(evaluations, evaluation),
         earlier=earlier,
     )
 
@@ -561,12 +565,14 @@ class RunSummary:
             typer.echo(f"prompt ends {joint_as_text(ran.joint)}")
         kinds = {result.evaluator.kind for result in evaluation.results}
         known = {kind: info_if_known(kind, self.parts) for kind in kinds}
-        for sentence in evaluator_sentences(evaluation, {kind: info for kind, info in known.items() if info}):
-            typer.echo(sentence)
-        for warning in sample_warnings(evaluation):
-            typer.echo(warning)
-        for name, text in _notes(ran):
-            typer.echo(f"{'warning: ' if name in _WARNINGS else ''}{name}: {text}")
+        said: list[str] = []
+        sentences = evaluator_sentences(evaluation, {kind: info for kind, info in known.items() if info})
+        notes = (f"{'warning: ' if name in _WARNINGS else ''}{name}: {text}" for name, text in _notes(ran))
+        firsts = (first.problem for first in ran.first_unscored.values())
+        messages = messages_of([*firsts, *(result.problem for result in evaluation.results), evaluation.problem])
+        for line in (*sentences, *sample_warnings(evaluation), *hints(evaluation, ran.unseen), *notes):
+            typer.echo(without_repeats(line, said))
+            said += [each for each in messages if each in line]
 
     def _label(self, each: EvaluationRun | NotRun) -> str:
         """What distinguishes it from the others."""
@@ -700,7 +706,8 @@ def _problem_text(problem: Problem) -> str:
 
 def _title(evaluation: Evaluation) -> str:
     model, seconds = format_original_model(evaluation.request.model), evaluation.duration_ns / 1e9
-    return f"{model}: {state_text(evaluation)} in {seconds:.1f} s"
+    together = f", {evaluation.attempt:,} attempts together" if evaluation.attempt > 1 else ""
+    return f"{model}: {state_text(evaluation)} in {seconds:.1f} s{together}"
 
 
 _BEGIN = (EvaluationState.INTERRUPTED, EvaluationState.FAILED)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import datetime
 import json
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
@@ -84,11 +83,13 @@ def runs(
     if not found:
         typer.echo("no runs yet: an evaluation belongs to a run if it has a run_id (--run-id)")
         return
-    from crucible_worker.cli.tables import write_table
+    from crucible_worker.cli.tables import utc_moment, write_table
 
-    rows = [[one.run_id, _checkpoints(one), _evaluations(one), _moment(one.last_unix_ns), _bests(one)] for one in found]
+    rows = [
+        [one.run_id, _checkpoints(one), _evaluations(one), utc_moment(one.last_unix_ns), _bests(one)] for one in found
+    ]
     more = ", the newest" if len(found) == limit else ""
-    columns = ("run", "checkpoints", "evaluations", "last", "best")
+    columns = ("run", "checkpoints", "evaluations", "last (UTC)", "best")
     write_table(sys.stdout, f"runs: {len(found):,}{more}", columns, rows, whole="run")
 
 
@@ -126,7 +127,7 @@ def _show_run(run: str, *source: Any, verbose: bool, as_json: bool) -> None:
     title = f"run {info.run_id}: {info.checkpoints:,} {checkpoint}, {_evaluations(info)}; {BEST_MARK} is the best value"
     columns = ("step", "checkpoint", "data set", "state", "metrics")
     paths = () if verbose else ("checkpoint", "data set")
-    write_table(sys.stdout, title, columns, rows, whole="checkpoint" if verbose else "", paths=paths)
+    write_table(sys.stdout, title, columns, rows, paths=paths)
 
 
 def _checkpoints(run: RunInfo) -> str:
@@ -152,10 +153,6 @@ def _bests(run: RunInfo) -> str:
         for one in first_bests(run)
     ]
     return "\n".join(words[:MOST_METRICS])
-
-
-def _moment(unix_ns: int) -> str:
-    return datetime.datetime.fromtimestamp(unix_ns / 1e9).strftime("%Y-%m-%d %H:%M")
 
 
 def _model(checkpoint: Checkpoint, verbose: bool) -> str:

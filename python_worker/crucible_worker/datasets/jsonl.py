@@ -280,12 +280,21 @@ def find_file(path: str, roots: Sequence[Path], field: str) -> Path:
     try:
         found = find_below(roots, path, Path.is_file)
     except LeadsOut:
-        raise PermissionDenied("is outside of the data roots", reason=Reason.OUTSIDE_ROOT, field=field) from None
+        message = "is outside of the data roots"
+        raise PermissionDenied(message, reason=Reason.OUTSIDE_ROOT, field=field, metadata=_searched(roots)) from None
     if found is None:
         raise NotFound(
-            f"names {clipped(path)}, and no data root has such a file", reason=Reason.NO_SUCH_FILE, field=field
+            f"names {clipped(path)}, and no data root has such a file",
+            reason=Reason.NO_SUCH_FILE,
+            field=field,
+            metadata=_searched(roots),
         )
     return found
+
+
+def _searched(roots: Sequence[Path]) -> dict[str, str]:
+    """The fact of an error that names where was looked: another worker than the caller's may have answered."""
+    return {"data_roots": ", ".join(map(str, roots))}
 
 
 def read_lines(

@@ -16,7 +16,7 @@ class Phase(enum.StrEnum):
     """As many evaluations run as may run at once."""
     PAUSED = "paused"
     """A caller has paused it, and no query is in flight."""
-    LOADING = "loading the model"
+    LOADING = "preparing the model"
     """Its models are loaded and examined, and its evaluators get ready."""
     ASKING = "asking"
     """At least one query of a model is in flight."""

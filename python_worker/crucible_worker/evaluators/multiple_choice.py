@@ -51,8 +51,9 @@ _AUTO: Final = "auto"
 _TRAINING, _SAMPLING = "training", "sampling"
 
 _IN_TEXT = (
-    "multiple_choice needs log-probabilities of tokens. For a server that only chats, use the evaluator accuracy with "
-    "the grader multiple_choice, and {choices} in the template of the data set's prompt"
+    "multiple_choice needs log-probabilities of tokens. For a model of a server, use the evaluator accuracy with the "
+    "grader multiple_choice, and {choices} in the template of the data set's prompt (--evaluator accuracy --grader "
+    "multiple_choice --template '{input}\n{choices}')"
 )
 """How a model that gets only text is asked instead."""
 

@@ -65,7 +65,11 @@ def check_choices(sample: Sample, form: ChoiceForm) -> None:
     """
     most = len(_LETTERS) if form is ChoiceForm.LETTERS else MAX_CHOICES
     if not sample.choices:
-        raise InvalidField("choices", f"are missing: each sample needs 2 to {most}, among them its target")
+        raise InvalidField(
+            "choices",
+            f"are missing: each sample needs 2 to {most}, among them its target: a column "
+            'choices with a list, in a cell of CSV as JSON (["Rome", "Oslo"]), or ?choices=COLUMN',
+        )
     if not 2 <= len(sample.choices) <= most:
         raise InvalidField("choices", f"has {len(sample.choices)} choices, not 2 to {most}")
     in_tokens = isinstance(sample.input, Datum)

@@ -482,7 +482,9 @@ def require_tokenizer(tokenizer: Tokenizer | None) -> Tokenizer:
     """
     if tokenizer is None:
         raise FailedPrecondition(
-            "the model has no tokenizer: only tokens can be sent to it", reason=Reason.NO_TOKENIZER
+            "the model has no tokenizer: only tokens can be sent to it; name a local model with the same tokenizer "
+            "(local:PATH), or give token ids in place of text",
+            reason=Reason.NO_TOKENIZER,
         )
     return tokenizer
 

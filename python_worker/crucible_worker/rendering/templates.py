@@ -84,7 +84,7 @@ def fill(template: str, columns: Mapping[str, Any]) -> str:
             return _choices_shown(found, columns) if found is columns["choices"] else _shown(found)
         if _LIKE_A_NAME.fullmatch(name):
             raise BadTemplate(
-                f"names the column {name!r}, and the row has {', '.join(sorted(columns))}: for braces that are text, "
+                f"names the column {name!r}, and the row has {_named(columns)}: for braces that are text, "
                 "write the template in Jinja2, with {{ input }}"
             )
         return match[0]
@@ -102,6 +102,11 @@ def fill(template: str, columns: Mapping[str, Any]) -> str:
     if length + len(parts[-1]) > MAX_PROMPT_CHARS:
         raise too_long()
     return "".join(parts)
+
+
+def _named(columns: Mapping[str, Any]) -> str:
+    """The names of the columns, and where that of the question is: it has lost its own name."""
+    return f"{', '.join(sorted(columns))} (the column that is read as the question is input)"
 
 
 def too_long() -> BadTemplate:
@@ -162,9 +167,7 @@ def _made(template: str, columns: Mapping[str, Any]) -> str:
     except jinja2.TemplateSyntaxError as error:
         raise BadTemplate(f"is no template of Jinja2: line {error.lineno}: {_error_text(error)}") from error
     except jinja2.UndefinedError as error:
-        raise BadTemplate(
-            f"cannot be filled: {_error_text(error)}; the row has {', '.join(sorted(columns))}"
-        ) from error
+        raise BadTemplate(f"cannot be filled: {_error_text(error)}; the row has {_named(columns)}") from error
     except Exception as error:  # foreign code: any error concerns this row
         raise BadTemplate(f"cannot be filled: {type(error).__name__}: {_error_text(error)}") from error
 

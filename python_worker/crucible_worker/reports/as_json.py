@@ -11,6 +11,7 @@ from crucible_bridge.types import (
     Conversation,
     Datum,
     Evaluation,
+    EvaluationComparison,
     EvaluatorResult,
     Limits,
     Metrics,
@@ -30,6 +31,7 @@ from crucible_worker.reports.facts import (
     shown_failures,
     usage_as_data,
 )
+from crucible_worker.reports.pairs import comparison_as_data, not_compared
 from crucible_worker.reports.plain_json import plain
 from crucible_worker.util.model_refs import format_original_model
 
@@ -53,6 +55,7 @@ def render_json(
     *,
     title: str = "",
     metrics: Metrics | None = None,
+    comparison: EvaluationComparison | None = None,
 ) -> str:
     """Write a report of one evaluation, or of several in the order given.
 
@@ -61,9 +64,11 @@ def render_json(
         failures: by evaluation id, samples to show; the first `facts.MAX_FAILURES` of each are.
         title: of the report; left out if empty.
         metrics: results that belong to no evaluation; left out if None.
+        comparison: of those that can be compared, with the first of them; None if there are no two.
 
     Returns:
-        One object: `{"evaluations": [...]}`. A number that is not finite is null.
+        One object: `{"evaluations": [...]}`, of several with `comparison` and `not_compared`. A number that is not
+        finite is null.
     """
     report: dict[str, Any] = {"title": title} if title else {}
     if metrics is not None:
@@ -72,6 +77,9 @@ def render_json(
         {**_evaluation(one), "failures": [_sample(sample) for sample in shown_failures(one, failures)]}
         for one in evaluations
     ]
+    if len(evaluations) > 1:
+        report["comparison"] = None if comparison is None else comparison_as_data(comparison)
+        report["not_compared"] = not_compared(evaluations, comparison)
     return json.dumps(plain(report), ensure_ascii=True, allow_nan=False, indent=2) + "\n"
 
 

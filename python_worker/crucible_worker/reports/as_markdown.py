@@ -5,7 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from crucible_bridge.types import Evaluation, EvaluatorResult, Limits, Metrics, SampleResult, Usage
+from crucible_bridge.types import (
+    Evaluation,
+    EvaluationComparison,
+    EvaluatorResult,
+    Limits,
+    Metrics,
+    SampleChange,
+    SampleResult,
+    Usage,
+)
 from crucible_worker.reports.as_json import asked_text, shown_output
 from crucible_worker.reports.facts import (
     columns_of,
@@ -16,6 +25,7 @@ from crucible_worker.reports.facts import (
     shown_failures,
 )
 from crucible_worker.reports.metric_keys import sample_warnings, without_equal_strict
+from crucible_worker.reports.pairs import not_compared, pair_sentence
 from crucible_worker.reports.plain_json import replace_surrogates
 from crucible_worker.util.model_refs import format_original_model
 
@@ -23,6 +33,10 @@ __all__ = ["MAX_CELL_CHARS", "render_markdown"]
 
 MAX_CELL_CHARS = 300
 """Longer texts are cut."""
+MAX_CHANGES = 5
+"""Changed samples that are named of each comparison."""
+COMPARED_AT = 0.95
+"""Confidence of the intervals of differences."""
 
 _NOTHING = "-"
 # Line ends, control characters, and those that change the direction of what follows.
@@ -41,6 +55,7 @@ def render_markdown(
     *,
     title: str = "",
     metrics: Metrics | None = None,
+    comparison: EvaluationComparison | None = None,
 ) -> str:
     """Write a report of one evaluation, or of several with a table of metrics by step before them.
 
@@ -49,6 +64,7 @@ def render_markdown(
         failures: by evaluation id, samples to show; the first `facts.MAX_FAILURES` of each are.
         title: of the report; if empty, what it reports.
         metrics: results that belong to no evaluation; left out if None.
+        comparison: of those that can be compared, with the first of them; None if there are no two.
 
     Returns:
         GitHub-flavoured Markdown.
@@ -58,18 +74,47 @@ def render_markdown(
     if metrics is not None:
         lines += [*_metrics("##", metrics), ""]
     if len(evaluations) > 1:
-        lines += ["## Metrics", "", *_comparison(evaluations), ""]
+        lines += ["## Metrics", "", *_values(evaluations), ""]
+        lines += ["## Comparison", "", *_comparison(evaluations, comparison), ""]
     for evaluation in evaluations:
         lines += [*_section(evaluation, shown_failures(evaluation, failures)), ""]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
-def _comparison(evaluations: Sequence[Evaluation]) -> Iterator[str]:
+def _values(evaluations: Sequence[Evaluation]) -> Iterator[str]:
     rows = (
         [key, *(_value(evaluation.metrics.values.get(key)) for evaluation in evaluations)]
         for key in metric_keys(evaluations)
     )
     return _table(["metric", *columns_of(evaluations)], rows)
+
+
+def _comparison(evaluations: Sequence[Evaluation], found: EvaluationComparison | None) -> Iterator[str]:
+    """Differences, with the samples that changed; and which evaluations are not compared."""
+    pairs = () if found is None else found.comparisons
+    if pairs:
+        rows = (
+            [
+                pair.baseline_id,
+                pair.evaluation_id,
+                pair.evaluator,
+                pair_sentence(pair, COMPARED_AT),
+                _named(pair.regressions),
+                _named(pair.improvements),
+            ]
+            for pair in pairs
+        )
+        yield from _table(["baseline", "evaluation", "evaluator", "difference", "worse", "better"], rows)
+    elif found is not None:
+        yield "The evaluations have no evaluator in common."
+    if others := not_compared(evaluations, found):
+        why = "compared are those of one data set that have ended, if their samples are not too many."
+        yield from ("", _safe(f"Not compared: {', '.join(others)}"), "", why.capitalize())
+
+
+def _named(changes: Sequence[SampleChange]) -> str:
+    ids = [change.sample_id for change in changes[:MAX_CHANGES]]
+    return ", ".join(ids) + (f" and {len(changes) - len(ids):,} more" if len(changes) > len(ids) else "")
 
 
 def _section(evaluation: Evaluation, failures: Sequence[SampleResult]) -> Iterator[str]:

@@ -24,6 +24,7 @@ __all__ = [
     "between",
     "evaluator_sentences",
     "event_sentence",
+    "full_key",
     "intervals_of",
     "keys_of",
     "keys_of_result",
@@ -66,6 +67,21 @@ class EvaluatorKeys:
     """At 95 %: the bounds that the evaluator computed, or else 1.96 standard errors to both sides."""
     units: Mapping[str, str]
     """Those that the evaluator declares."""
+
+
+def full_key(metric: str, keys: Iterable[str]) -> str:
+    """The full key that a metric means: "likelihood/nll" for "nll", if no other key ends so.
+
+    Args:
+        metric: a full key, or what stands behind the prefix of an evaluation or the name of an evaluator.
+        keys: the full keys that there are.
+
+    Returns:
+        The metric as it is, if it is a key, or if no key or several end so.
+    """
+    known = dict.fromkeys(keys)
+    ends = [key for key in known if key.endswith(f"/{metric}")]
+    return ends[0] if metric not in known and len(ends) == 1 else metric
 
 
 def with_strict(keys: Iterable[str], values: Mapping[str, float]) -> Sequence[str]:
@@ -212,13 +228,16 @@ def metric_text(key: str, value: float, keys: EvaluatorKeys) -> str:
     return f"{key} {_number(value, share)}{' %' if share else ''}{between}"
 
 
-def evaluator_sentences(evaluation: Evaluation, infos: Infos, *, most: int | None = None) -> Sequence[str]:
+def evaluator_sentences(
+    evaluation: Evaluation, infos: Infos, *, most: int | None = None, brief: bool = False
+) -> Sequence[str]:
     """One sentence for each evaluator that has ended: its headline metrics, and how many samples have a score.
 
     Args:
         evaluation: in any state.
         infos: what evaluators declare, by kind.
         most: metrics in a sentence, at most; all headline metrics if None.
+        brief: of what went wrong, only the reason.
     """
     sentences: list[str] = []
     for keys, result in zip(keys_of(evaluation, infos), evaluation.results, strict=True):
@@ -227,7 +246,9 @@ def evaluator_sentences(evaluation: Evaluation, infos: Infos, *, most: int | Non
         shown = [metric_text(key, values[key], keys) for key in with_strict(headline, values)]
         if not shown:
             problem = result.problem
-            why = "no metric is defined" if problem is None else f"{problem.reason}: {problem.message}"
+            why = "no metric is defined" if problem is None else problem.reason
+            if problem is not None and not brief:
+                why = f"{why}: {problem.message}"
             shown = [f"{result.evaluator.label}: {why}"]
         cut = result.n_truncated_reasoning
         ended = f", {cut:,} without an answer: truncated within the reasoning" if cut else ""

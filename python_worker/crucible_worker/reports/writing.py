@@ -382,7 +382,8 @@ async def write_report(
         text = await _html(source, request, evaluations, version, max_bytes)
     else:
         failures = {one.evaluation_id: await _failures(source, one.evaluation_id) for one in evaluations}
-        text = await asyncio.to_thread(_text, request, evaluations, failures)
+        answers = await _compare(source, evaluations, pairwise=False)
+        text = await asyncio.to_thread(_text, request, evaluations, failures, answers[0] if answers else None)
     if max_bytes is not None and (size := await asyncio.to_thread(json_bytes, text)) > max_bytes:
         raise ResourceExhausted(
             f"the report takes {size:,} bytes, a message at most {max_bytes:,}: report fewer evaluations in one call",
@@ -407,10 +408,13 @@ async def _failures(source: ReportSource, evaluation_id: str) -> Sequence[Sample
 
 
 def _text(
-    request: ReportRequest, evaluations: Sequence[Evaluation], failures: Mapping[str, Sequence[SampleResult]]
+    request: ReportRequest,
+    evaluations: Sequence[Evaluation],
+    failures: Mapping[str, Sequence[SampleResult]],
+    comparison: EvaluationComparison | None,
 ) -> str:
     render = render_json if request.report_format is ReportFormat.JSON else render_markdown
-    return render(evaluations, failures, title=request.title, metrics=request.metrics)
+    return render(evaluations, failures, title=request.title, metrics=request.metrics, comparison=comparison)
 
 
 async def _html(
@@ -500,15 +504,23 @@ async def _run(source: ReportSource, run_id: str, evaluations: Sequence[Evaluati
     return await asyncio.to_thread(run_as_data, run_id, evaluations, infos, pairs)
 
 
-async def _compare(source: ReportSource, evaluations: Sequence[Evaluation]) -> Sequence[EvaluationComparison]:
-    """Those of the first data set that have ended: with the first of them, and with each other while these are few."""
+async def _compare(
+    source: ReportSource, evaluations: Sequence[Evaluation], *, pairwise: bool = True
+) -> Sequence[EvaluationComparison]:
+    """Those of the first data set that have ended: with the first of them, and with each other while these are few.
+
+    Args:
+        source: what compares.
+        evaluations: what is reported.
+        pairwise: whether they are compared with each other.
+    """
     ended = [one for one in evaluations if one.state.terminal and one.dataset_fingerprint]
     alike = {one.evaluation_id: one for one in ended if one.dataset_fingerprint == ended[0].dataset_fingerprint}
     ids = tuple(alike)[:MAX_COMPARED_EVALUATIONS]
     if len(ids) < 2:
         return ()
     requests = [CompareRequest(evaluation_ids=ids)]
-    if len(ids) * sum(alike[one].done for one in ids) <= MAX_COMPARED_RESULTS:
+    if pairwise and len(ids) * sum(alike[one].done for one in ids) <= MAX_COMPARED_RESULTS:
         requests += [
             CompareRequest(evaluation_ids=ids, baseline_id=one, max_listed=LISTED_OF_OTHERS) for one in ids[1:]
         ]

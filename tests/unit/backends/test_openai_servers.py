@@ -143,6 +143,10 @@ def test_commands_read_the_variables_of_openai_clients(monkeypatch: pytest.Monke
         OpenAIServer(name="openai", base_url=official, key_env="OPENAI_API_KEY"),
     )
     assert of_client(key | {"OPENAI_BASE_URL": other}) == (OpenAIServer(name="openai", base_url=other),)
+    (withheld,) = of_client(key | {"OPENAI_BASE_URL": other})
+    assert "(OPENAI_API_KEY is set, and is sent to https://api.openai.com alone)" in withheld.unauthenticated
+    (unset,) = of_client({"OPENAI_BASE_URL": other})
+    assert "OPENAI_API_KEY" not in unset.unauthenticated
     given = of_client(key | {"OPENAI_BASE_URL": other}, openai_servers=[f"lab={official}", f"own={URL}"])
     assert [(server.name, server.key_env) for server in given] == [("lab", "OPENAI_API_KEY"), ("own", None)]
     (keyed,) = of_client({"OPENAI_BASE_URL": other}, openai_key_env=["OPENAI_API_KEY"])

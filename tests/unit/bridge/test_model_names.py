@@ -168,3 +168,9 @@ def test_text_that_names_no_model_is_refused(text):
     with pytest.raises(InvalidField) as caught:
         parse_model(text)
     assert caught.value.field == "model"
+
+
+def test_a_model_of_a_server_without_a_server_is_corrected():
+    """What OpenAI's clients call a model has a server before it here."""
+    with pytest.raises(InvalidField, match=r"without a server: openai:SERVER/MODEL, as in openai:openai/gpt-4o$"):
+        parse_model("openai:gpt-4o")

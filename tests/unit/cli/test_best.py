@@ -6,7 +6,7 @@ import pytest
 
 from crucible_bridge.errors import InvalidField
 from crucible_bridge.types import Checkpoint, CheckpointResult, EvaluationState, parse_model
-from crucible_worker.cli.best import _candidates
+from crucible_worker.cli.best import _candidates, _keys
 
 
 def measured(step: int, *, superseded: bool) -> Checkpoint:
@@ -30,3 +30,18 @@ def test_a_metric_of_files_that_are_gone_has_no_best_checkpoint() -> None:
 
     assert caught.value.field == "metric"
     assert len(_candidates([*gone, measured(3, superseded=False)], "accuracy", None)) == 3
+
+
+def test_the_end_of_several_metrics_names_them() -> None:
+    """And what no evaluation has is named with all that there are."""
+    metrics = {"a/nll": 0.5, "b/nll": 0.4, "c": 1.0}
+    result = CheckpointResult(
+        evaluation_id="e", state=EvaluationState.COMPLETED, dataset_fingerprint="d", metrics=metrics
+    )
+    checkpoints = [Checkpoint(step=1, model=parse_model("local:run/a"), results=(result,))]
+
+    assert _keys(checkpoints) == ["a/nll", "b/nll", "c"]
+    with pytest.raises(InvalidField, match=r"'nll', which is the end of several: a/nll, b/nll$"):
+        _candidates(checkpoints, "nll", None)
+    with pytest.raises(InvalidField, match="which no evaluation of the run has; there are: a/nll, b/nll, c"):
+        _candidates(checkpoints, "x", None)

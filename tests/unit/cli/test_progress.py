@@ -120,15 +120,15 @@ def test_a_bar_is_there_at_once_with_its_phase():
     stream = _Terminal()
 
     with progress(stream) as show:
-        show.phase("step 180", "resuming: loading the model", done=7, total=20)
-        before = _painted(stream, "loading the model")
+        show.phase("step 180", "resuming: preparing the model", done=7, total=20)
+        before = _painted(stream, "preparing the model")
         show("step 180", START)
         show("step 180", HALF)
         after = _painted(stream, "10/20")
 
     assert "step 180" in before
     assert "7/20" in before
-    assert "loading the model" not in after
+    assert "preparing the model" not in after
 
 
 def _painted(stream: io.StringIO, awaited: str) -> str:
@@ -162,7 +162,7 @@ def test_lines_name_the_phase_the_rate_and_the_time_left(monkeypatch: pytest.Mon
 
     assert stream.getvalue().splitlines() == [
         "a: reading data",
-        "a: loading the model",
+        "a: preparing the model",
         "a: asking, 0 of 20 done",
         "a: asking, 4 of 20 done, 2.0 a second, 8 s left",
         "a: asking, 8 of 20 done, 2.0 a second, 6 s left",
@@ -218,9 +218,9 @@ def test_without_a_terminal_a_resumed_evaluation_has_a_line_at_once():
 
     with progress(stream) as show:
         show.phase("step 180", Phase.READING)
-        show.phase("step 180", "resuming: loading the model", done=7, total=20)
+        show.phase("step 180", "resuming: preparing the model", done=7, total=20)
 
-    assert stream.getvalue() == "step 180: resuming: loading the model, 7 of 20 done\n"
+    assert stream.getvalue() == "step 180: resuming: preparing the model, 7 of 20 done\n"
 
 
 def test_quiet_has_no_phases():

@@ -10,22 +10,37 @@ from tests.tables import rows
 ID = "arithmetic-320-arithmetic-20261124-213337-xynm"
 
 
-@rows(
-    ("width", "stays_whole"),
-    [(80, True), (160, True), (60, False)],
-    ids=["a terminal", "a wide one", "a narrow one"],
-)
-def test_a_cell_that_is_copied_stays_whole(width: int, stays_whole: bool, monkeypatch: pytest.MonkeyPatch):
-    """An id is on one line if 30 columns are left to the others; on a narrower terminal it is folded, not cut."""
+@rows("width", [160, 80, 60, 40], ids=["a wide terminal", "a terminal", "a narrow one", "one narrower than the id"])
+def test_a_cell_that_is_copied_stays_whole(width: int, monkeypatch: pytest.MonkeyPatch):
+    """An id is on one line on every terminal; the table is only wider than a terminal without room for the id."""
     monkeypatch.setenv("COLUMNS", str(width))
     stream = io.StringIO()
 
     write_table(stream, "evaluations: 1", ("id", "result"), [[ID, "accuracy 78.0 % (95 %: 68.9 to 85.0)"]], whole="id")
 
-    shown = stream.getvalue()
-    assert (ID in shown) is stays_whole
-    ids = [line.split("│")[1].strip() for line in shown.splitlines() if line.startswith("│")]
-    assert "".join(ids) == ID
+    assert ID in stream.getvalue()
+    assert max(map(len, stream.getvalue().splitlines())) <= max(width, 60)
+
+
+def test_columns_move_below_an_id_that_leaves_them_no_room(monkeypatch: pytest.MonkeyPatch):
+    """Beside it words of results stay whole; where there is room, each column has its own place."""
+    columns = ("id", "state", "created (UTC)", "model", "result")
+    row = [ID, "completed", "2026-12-01 00:59", f"local:{PATH}", RESULT]
+    written: dict[int, str] = {}
+    for width in (80, 280):
+        monkeypatch.setenv("COLUMNS", str(width))
+        stream = io.StringIO()
+        below = ("model", "created (UTC)")
+        write_table(stream, "", columns, [row], whole="id", paths=("model",), below=below)
+        written[width] = stream.getvalue()
+
+    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in written[80].splitlines() if "│" in line]
+    assert [line[0] for line in cells[:3]] == [ID, "2026-12-01 00:59", f"…{PATH[1 - len(ID) :]}"]
+    assert cells[0][1] == "completed"
+    assert " ".join(filter(None, (line[2] for line in cells))) == RESULT
+    assert max(map(len, written[80].splitlines())) <= 80
+    (line,) = (line for line in written[280].splitlines() if "│" in line)
+    assert [cell.strip() for cell in line.split("│")[1:-1]] == row
 
 
 PATH = "/home/someone/runs/a-very-long-name-of-a-project/with-more-words/run-7/checkpoint-000320"

@@ -50,7 +50,7 @@ def test_choices_are_listed_with_the_labels_of_the_row():
 @rows("template", ["{inputt}", "{metadata.x}", "{metadata}", "{answer}", r"\frac{a}{b}"])
 def test_a_name_that_is_no_column_is_refused(template):
     """A misspelt column is not sent as it stands; the error has the columns there are, and the cure."""
-    with pytest.raises(BadTemplate, match=r"the row has .*choices, id, input.*Jinja2"):
+    with pytest.raises(BadTemplate, match=r"the row has .*choices, id, input.*the question is input.*Jinja2"):
         fill(template, COLUMNS)
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from crucible_bridge.types import EvaluatorInfo, Goal
 from crucible_worker.evaluators.registry import EVALUATORS
-from crucible_worker.reports.metric_keys import MAX_HEADLINES, keys_of, sample_warnings
+from crucible_worker.reports.metric_keys import MAX_HEADLINES, full_key, keys_of, sample_warnings
 from tests.tables import rows
 from tests.unit.reports.evaluations_made import INFOS, ended, info
 
@@ -127,3 +127,20 @@ def test_a_number_that_says_little_has_a_warning(counts: Mapping[str, object], w
     changed = dataclasses.replace(result, n=100, **counts)
 
     assert list(sample_warnings(dataclasses.replace(evaluation, results=(changed,)))) == list(warnings)
+
+
+@rows(
+    ("metric", "key"),
+    [
+        ("nll", "likelihood/nll"),
+        ("likelihood/nll", "likelihood/nll"),
+        ("accuracy", "accuracy"),
+        ("mean", "mean"),
+        ("ll", "ll"),
+        ("other", "other"),
+    ],
+)
+def test_the_end_of_one_key_alone_is_that_key(metric: str, key: str) -> None:
+    """A full key is itself, also if others end so; the end of several stays as it is, and so does that of none."""
+    keys = ["likelihood/nll", "accuracy", "a/accuracy", "a/mean", "b/mean"]
+    assert full_key(metric, keys) == key

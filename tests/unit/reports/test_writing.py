@@ -66,7 +66,7 @@ class _Source:
         if self.refusal is not None:
             raise self.refusal
         found = tuple(self.held[one][0] for one in request.evaluation_ids)
-        metrics = Metrics({"difference": 0.0, "difference_ci_low": -1.0, "difference_ci_high": 1.0})
+        metrics = Metrics({"mean": 0.9, "difference": 0.4, "difference_ci_low": -1.0, "difference_ci_high": 1.0})
         pairs = tuple(
             PairedComparison(
                 baseline_id=request.evaluation_ids[0], evaluation_id=one, evaluator="right", metrics=metrics
@@ -243,3 +243,23 @@ async def test_a_run_without_evaluations_is_not_there() -> None:
     with pytest.raises(NotFound, match="'nosuch'") as refused:
         await _written(_source(), run_id="nosuch")
     assert refused.value.reason == Reason.UNKNOWN_RUN
+
+
+async def test_several_evaluations_are_compared_in_every_format() -> None:
+    """Markdown and JSON say the difference as `compare` does; what is not compared is named."""
+    source = _source()
+    source.held["c"] = (ended("c", {"right": 0.1}, step=30, dataset_fingerprint="other"), [])
+    markdown = await _written(source, ReportFormat.MARKDOWN, evaluation_ids=("a", "b", "c"))
+    data = json.loads(await _written(source, ReportFormat.JSON, evaluation_ids=("a", "b", "c")))
+
+    assert "| a | b | right | mean 0.9, difference +0.4 (95 %: -1 to 1), 0 better and 0 worse of 0 sam" in markdown
+    assert "Not compared: c" in markdown
+    (difference,) = data["comparison"]["differences"]
+    assert (difference["baseline_id"], difference["evaluation_id"]) == ("a", "b")
+    assert difference["metrics"]["difference"] == 0.4
+    assert data["not_compared"] == ["c"]
+
+    source.refusal = FailedPrecondition("no", reason=Reason.TOO_MANY_SAMPLES)
+    refused = json.loads(await _written(source, ReportFormat.JSON, evaluation_ids=("a", "b")))
+    assert (refused["comparison"], refused["not_compared"]) == (None, ["a", "b"])
+    assert "## Comparison" not in await _written(source, ReportFormat.MARKDOWN, evaluation_ids=("a",))

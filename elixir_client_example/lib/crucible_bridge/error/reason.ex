@@ -420,7 +420,7 @@ defmodule CrucibleBridge.Error.Reason do
   no The data set has no such column; the message names those that it has.
   no No data root has the file.
   no The model gives no log-probabilities of targets.
-  no The model has no tokenizer that can be loaded.
+  no No tokenizer can be loaded, as of a server's model: name a local model with the same one, or send token ids.
   no The model gives no tokens, which this environment needs.
   no The server does not name the likeliest tokens by their ids.
   no The run is followed in another way; end that first with UnfollowRun.

@@ -154,13 +154,16 @@ def resolve(roots: Sequence[Path], path: str, field: str = "model.path") -> Path
         )
     if not path or "\0" in path:
         raise InvalidField(field, f"is {path!r}, not the path of a directory")
+    searched = {"model_roots": ", ".join(map(str, roots))}
     try:
         found = find_below(roots, path, Path.is_dir)
     except LeadsOut:
         message = f"the model path {path!r} is outside of the model roots: name a folder above it by --model-root"
-        raise PermissionDenied(message, reason=Reason.PATH_OUT_OF_ROOT) from None
+        raise PermissionDenied(message, reason=Reason.PATH_OUT_OF_ROOT, metadata=searched) from None
     if found is None:
-        raise NotFound(f"there is no directory {path!r} below a model root", reason=Reason.MODEL_NOT_FOUND)
+        raise NotFound(
+            f"there is no directory {path!r} below a model root", reason=Reason.MODEL_NOT_FOUND, metadata=searched
+        )
     return found
 
 

@@ -52,13 +52,14 @@ from crucible_worker.backends.openai.scoring import (
     refuse_difference,
     told_of_distance,
 )
-from crucible_worker.backends.openai.servers import AUTO, CHAT_TEMPLATE, RAW, OpenAIServer
+from crucible_worker.backends.openai.servers import AUTO, CHAT_TEMPLATE, DEFAULT, RAW, URL_VARIABLE, OpenAIServer
 
 __all__ = ["OpenAIBackend", "Reachable", "RemoteModel"]
 
 # A model of a server: it gets text or tokens, is never loaded here, and has no local tokenizer.
 
 _OPENAI_HOST = "api.openai.com"
+_OF_OPENAI = f", or set {URL_VARIABLE} (https://{_OPENAI_HOST}/v1 is OpenAI's own)"
 
 T = TypeVar("T")
 
@@ -445,7 +446,7 @@ class OpenAIBackend(Backend):
             known = f"; there are {', '.join(sorted(self._servers))}" if self._servers else "; there is none"
             raise NotFound(
                 f"names the server {model.server!r}, which is not known here{known}: "
-                f"add --openai-server {model.server}=URL",
+                f"add --openai-server {model.server}=URL{_OF_OPENAI if model.server == DEFAULT else ''}",
                 reason=Reason.UNKNOWN_SERVER,
                 field="model",
             )

@@ -75,6 +75,8 @@ class OpenAIServer(EndpointSettings):
     """File with the key (mode 0600); without it, and without `key_env`, no key is sent."""
     key_env: str | None = None
     """Environment variable with the key, in place of a file."""
+    withheld: bool = dataclasses.field(default=False, compare=False)
+    """Whether OPENAI_API_KEY is set, and is not sent, as the server is not OpenAI's."""
     renderer: Renderer = "auto"
     """How text is sent if a request does not say it: "chat_template", as one message of a user, or "raw", unchanged, as
     a completion. "auto" sends a chat for the answers of evaluators, and completes text of ModelService.
@@ -144,7 +146,8 @@ class OpenAIServer(EndpointSettings):
         """What status 401 of it means, for an error."""
         how = f"--openai-key-env {self.name}=VARIABLE, or key_file or key_env in the file of --config"
         if self.key_file is None and self.key_env is None:
-            return f"does not answer without a key, and none was sent: set one by {how}"
+            seen = f" ({KEY_VARIABLE} is set, and is sent to https://{_OPENAI} alone)" if self.withheld else ""
+            return f"does not answer without a key, and none was sent{seen}: set one by {how}"
         origin = f"file {self.key_file}" if self.key_file is not None else f"variable {self.key_env}"
         return f"does not accept the key that was sent, of {origin}: put another there, or set it by {how}"
 
@@ -267,7 +270,8 @@ def _completed(
             server = dataclasses.replace(server, key_file=None, key_env=variables[server.name])
         elif server.key_file is None and server.key_env is None and environment.get(KEY_VARIABLE):
             hosts = {urlsplit(url).hostname for url in server.urls}
-            server = dataclasses.replace(server, key_env=KEY_VARIABLE) if hosts == {_OPENAI} else server
+            official = hosts == {_OPENAI}
+            server = dataclasses.replace(server, **({"key_env": KEY_VARIABLE} if official else {"withheld": True}))
         completed.append(server)
     return tuple(completed)
 

@@ -521,6 +521,8 @@ class Following:
         await asyncio.to_thread(self._markers.write, row)
         ended = dataclasses.replace(row, state=CheckpointState.RELEASED)
         reason = f"{row.name} {touched}" if touched else ""
+        # A better one may have taken its place since it was copied.
+        kept = kept if kept and await asyncio.to_thread(os.path.isdir, kept) else ""
         await self._note(ended, checkpoint_released(self._row.run_id, ended, self._latest, reason, kept))
 
     async def _resume(self, row: CheckpointRow, states: Sequence[StepState]) -> None:

@@ -22,7 +22,7 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO
 
@@ -182,17 +182,17 @@ class Keeper:
         before = await asyncio.to_thread(self._read)
         there = next((path for path, one in before.items() if one.evaluation_id == evaluation.evaluation_id), None)
         if there is not None:  # a process may have been killed before it removed what that one has replaced
-            staying = self._staying(list(before.values()), None)
-            await self._remove([path for path, one in before.items() if one not in staying])
+            staying, leaving = self._choice(list(before.values()), None)
+            await self._remove({path: leaving[one] for path, one in before.items() if one in leaving})
             return str(there) if before[there] in staying else ""
         found = self._measurement(row, evaluation, await asyncio.to_thread(_size, Path(row.path)))
-        staying = self._staying([*before.values(), found], found)
+        staying, given_way = self._choice([*before.values(), found], found)
         if found not in staying:
             return ""
-        leaving = [path for path, one in before.items() if one not in staying]
+        leaving = {path: given_way[one] for path, one in before.items() if one in given_way}
         if sum(one.bytes for one in before.values()) + found.bytes > self._rule.max_bytes:
             await self._remove(leaving)
-            leaving = []
+            leaving = {}
         try:
             copy = await to_its_end(self._copy, found, Path(row.path), given_up)
             now = await self._fingerprint_of(with_folder(parse_model(row.model), str(copy)))
@@ -205,13 +205,16 @@ class Keeper:
         await self._remove(leaving)
         return str(path)
 
-    async def _remove(self, leaving: Iterable[Path]) -> None:
-        for path in leaving:
+    async def _remove(self, leaving: Mapping[Path, str]) -> None:
+        """Remove copies, and say why, each with its reason."""
+        for path, why in leaving.items():
             await to_its_end(self._delete, path)
-            self._say(f"{path.name}: no longer kept: there are {self._rule.count} better ones, or no room for it")
+            self._say(f"{path.name}: no longer kept: {why}")
 
-    def _staying(self, every: Sequence[Kept], new: Kept | None) -> Sequence[Kept]:
-        """The best ones that fit. Of equal values the earlier step is better, and values of too few scores are none.
+    def _choice(self, every: Sequence[Kept], new: Kept | None) -> tuple[Sequence[Kept], Mapping[Kept, str]]:
+        """The best ones that fit, and why each of the others leaves.
+
+        Of equal values the earlier step is better, and values of too few scores are none.
 
         Raises:
             NotCopied: the new one has too few scores, or is one of the best and does not fit.
@@ -223,8 +226,13 @@ class Keeper:
         best = sorted(ranked, key=lambda one: (-sign * one.value, one.step))[: self._rule.count]
         if new is not None and new not in ranked:
             raise NotCopied("has a value of too few scores")
+        count = "there is a better one" if len(best) == 1 else f"there are {len(best):,} better ones"
+        leaving = dict.fromkeys((one for one in ranked if one not in best), count)
         # Those of other rules, or of few scores, stay while there is room: no number says that they are worse.
-        best += [one for one in every if one not in ranked][: self._rule.count - len(best)]
+        others = [one for one in every if one not in ranked]
+        free = self._rule.count - len(best)
+        best += others[:free]
+        leaving |= dict.fromkeys(others[free:], "its value is by earlier rules, or of too few scores")
         staying: list[Kept] = []
         for one in best:
             if sum(each.bytes for each in staying) + one.bytes <= self._rule.max_bytes:
@@ -233,7 +241,9 @@ class Keeper:
                 raise NotCopied(
                     f"has {one.bytes:,} bytes, and at most {self._rule.max_bytes:,} are kept with those that are better"
                 )
-        return staying
+            else:
+                leaving[one] = f"its {one.bytes:,} bytes do not fit into {self._rule.max_bytes:,} with better ones"
+        return staying, leaving
 
     def _read(self) -> Mapping[Path, Kept]:
         """The copies that are there, by folder; what is not complete is removed."""

@@ -132,12 +132,13 @@ async def test_the_best_ones_are_kept_and_the_others_lose_their_copies(tmp_path:
     for step, value in ((10, 0.1), (20, 0.5), (30, 0.3), (40, 0.3), (50, 0.9), (60, 0.2)):
         await run.ended(step, value)
     assert run.kept == ["checkpoint-20", "checkpoint-50"]
-    assert run.lines[0] == "checkpoint-10: no longer kept: there are 2 better ones, or no room for it"
+    assert run.lines[0] == "checkpoint-10: no longer kept: there are 2 better ones"
 
     less = Run(tmp_path / "less", goal=Goal.LOWER, count=1)
     for step, value in ((10, 0.5), (20, 0.5), (30, 0.4), (40, 0.6)):
         await less.ended(step, value)
     assert less.kept == ["checkpoint-30"]
+    assert less.lines == ["checkpoint-10: no longer kept: there is a better one"]
 
 
 async def test_a_copy_is_the_model_with_its_digests_and_is_no_link(tmp_path: Path):
@@ -177,6 +178,7 @@ async def test_numbers_by_earlier_rules_give_way(tmp_path: Path):
     assert run.kept == ["checkpoint-10", "checkpoint-20"]
     await run.ended(30, 0.2)
     assert run.kept == ["checkpoint-20", "checkpoint-30"]
+    assert run.lines == ["checkpoint-10: no longer kept: its value is by earlier rules, or of too few scores"]
 
 
 async def test_copies_stay_within_their_bytes(tmp_path: Path):
@@ -186,6 +188,9 @@ async def test_copies_stay_within_their_bytes(tmp_path: Path):
     for step, value in ((10, 0.5), (20, 0.6), (30, 0.7)):
         await run.ended(step, value)
     assert run.kept == ["checkpoint-20", "checkpoint-30"]
+    assert run.lines == [
+        f"checkpoint-10: no longer kept: its {size:,} bytes do not fit into {2 * size:,} with better ones"
+    ]
     await run.ended(40, 0.1)
     assert run.kept == ["checkpoint-20", "checkpoint-30"]
     assert run.lines[-1].startswith(f"checkpoint-40: not kept: it has {size:,} bytes, and at most {2 * size:,} are")
