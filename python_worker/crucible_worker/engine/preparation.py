@@ -316,10 +316,18 @@ class Preparer:
         if not isinstance(model, LocalModel):
             return None
         try:
-            return (await self._backend(model, "model").open(model)).evaluated_fingerprint
+            return (await self.open(model)).evaluated_fingerprint
         except BridgeError as error:
             _log.debug("files_not_compared", model=str(model), error=str(error))
             return None
+
+    async def open(self, model: ModelRef) -> Model:
+        """Open a model, without loading it.
+
+        Raises:
+            BridgeError: it cannot be; see `Backend.open`.
+        """
+        return await self._backend(model, "model").open(model)
 
     async def check_models(
         self, request: EvaluateRequest, evaluators: tuple[tuple[EvaluatorSpec, Evaluator], ...]

@@ -52,6 +52,7 @@ from crucible_worker.evaluators.base import (
     Outcome,
     SampleContext,
     caller_parts,
+    likelihood_cure,
     measures_likelihoods,
     stops_itself,
     wants_answers,
@@ -161,6 +162,11 @@ class GuardedEvaluator:
     def measures_likelihoods(self) -> bool:
         """See `evaluators.base.measures_likelihoods`."""
         return measures_likelihoods(self.evaluator) is True
+
+    @property
+    def likelihood_cure(self) -> str:
+        """See `evaluators.base.likelihood_cure`."""
+        return cure if isinstance(cure := likelihood_cure(self.evaluator), str) else ""
 
     def check(self, model: Model) -> None:
         """Let it refuse a model.
