@@ -24,7 +24,7 @@ from crucible_bridge.types import (
     Sample,
     SamplingParams,
 )
-from crucible_worker.engine import probing
+from crucible_worker.engine import preparation
 from crucible_worker.util.limits import WorkerLimits
 from tests import needs
 from tests.service.evaluation_kit import accuracy, refused
@@ -54,7 +54,7 @@ KINDS: Mapping[str, tuple[list[Sample], Mapping[str, Any], str]] = {
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that answers is waited for, however busy the machine is."""
-    monkeypatch.setattr(probing, "START_SECONDS", 60.0)
+    monkeypatch.setattr(preparation, "START_PROBE_SECONDS", 60.0)
 
 
 def only_chats(request: Request) -> Reply:
@@ -196,7 +196,7 @@ async def test_a_server_that_does_not_answer_holds_up_no_call(tmp_path, monkeypa
         await bridge.evaluation.list_evaluations()
         assert not starting.done()
         starting.cancel()
-        monkeypatch.setattr(probing, "START_SECONDS", 0.01)
+        monkeypatch.setattr(preparation, "START_PROBE_SECONDS", 0.01)
         started = await bridge.evaluation.start_evaluation(**{**request_of("nll"), "evaluation_id": "f"})
         assert (started.evaluation.state.terminal, started.existed) == (False, False)
         await bridge.evaluation.cancel_evaluation("f")

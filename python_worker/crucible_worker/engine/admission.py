@@ -43,8 +43,7 @@ from crucible_worker.engine.claims import EvaluationOwners
 from crucible_worker.engine.controls import Control, Ending, controls_at_work
 from crucible_worker.engine.engine import Attempt
 from crucible_worker.engine.phases import Phase
-from crucible_worker.engine.preparation import Plan, Prepare, Preparer, Sources
-from crucible_worker.engine.probing import refuse_without_likelihoods
+from crucible_worker.engine.preparation import Plan, Prepare, Preparer, Sources, refuse_without_likelihoods
 from crucible_worker.engine.renderings import render_sample
 from crucible_worker.engine.usage import Spending
 from crucible_worker.evaluators.base import Evaluator

@@ -37,8 +37,7 @@ from crucible_worker.engine.auxiliary_models import (
     load_auxiliary_models,
     record_weights,
 )
-from crucible_worker.engine.preparation import Plan
-from crucible_worker.engine.probing import probe_likelihoods
+from crucible_worker.engine.preparation import Plan, probe_likelihoods
 from crucible_worker.engine.recording import FinishedSample, Recorded, Recorder, sample_bytes
 from crucible_worker.engine.renderings import first_joint, of_auto, pinned
 from crucible_worker.engine.usage import judged_usage
