@@ -81,7 +81,7 @@ async def serving(script: Any, folder: Path, **settings: Any) -> AsyncIterator[t
         yield server, bridge
 
 
-def request_of(kind: str) -> dict[str, Any]:
+def request_of(kind: str, **fields: Any) -> dict[str, Any]:
     """Evaluation `e` by an evaluator of likelihood."""
     samples, options, _ = KINDS[kind]
     return {
@@ -89,6 +89,7 @@ def request_of(kind: str) -> dict[str, Any]:
         "evaluators": [EvaluatorSpec(kind=kind, options=options)],
         "dataset": samples,
         "evaluation_id": "e",
+        **fields,
     }
 
 
@@ -122,11 +123,11 @@ async def test_a_server_that_measures_prompts_is_evaluated(tmp_path, kind):
 
 async def test_evaluators_that_can_work_keep_the_others(tmp_path):
     """A request is refused only if nothing in it could run; the failed evaluator has the cure too."""
-    by = {"evaluators": ["nll", accuracy()], "sampling": SamplingParams(max_tokens=8)}
+    by: dict[str, Any] = {"evaluators": ["nll", accuracy()], "sampling": SamplingParams(max_tokens=8)}
     data = [*TOKENS, Sample(id="text", input="a", targets=("A",))]
     async with serving(only_chats, tmp_path) as (_, bridge):
         evaluation = await bridge.evaluation.evaluate(
-            **{**request_of("nll"), **by, "dataset": data, "limits": Limits(max_unscored=2)}
+            **request_of("nll", **by, dataset=data, limits=Limits(max_unscored=2))
         )
     failed, stands = evaluation.results
     assert failed.problem is not None
@@ -141,7 +142,7 @@ async def test_several_evaluators_that_cannot_work_are_refused_with_each_cure(tm
         EvaluatorSpec(kind="classification", options={"labels": ["a", "b"]}),
     ]
     async with serving(only_chats, tmp_path) as (_, bridge):
-        call = bridge.evaluation.start_evaluation(**{**request_of("multiple_choice"), "evaluators": both})
+        call = bridge.evaluation.start_evaluation(**request_of("multiple_choice", evaluators=both))
         error = await refused(call, Code.FAILED_PRECONDITION, "NO_PROMPT_LOGPROBS", "evaluators[0]")
     assert "{choices}" in error.message
     assert "by=generation" in error.message
@@ -152,7 +153,7 @@ async def test_a_reference_that_only_chats_is_refused_by_its_option(tmp_path):
     by = EvaluatorSpec(kind="preference", options={"reference": MODEL})
     async with serving(only_chats, tmp_path) as (_, bridge):
         call = bridge.evaluation.start_evaluation(
-            **{**request_of("preference"), "model": "embedded:arithmetic@600", "evaluators": [by]}
+            **request_of("preference", model="embedded:arithmetic@600", evaluators=[by])
         )
         await refused(call, Code.FAILED_PRECONDITION, "NO_PROMPT_LOGPROBS", 'evaluators[0].options["reference"]')
 
@@ -162,7 +163,7 @@ async def test_labels_that_are_generated_are_not_refused(tmp_path):
     by = EvaluatorSpec(kind="classification", options={"labels": ["yes", "no"], "by": "generation"})
     async with serving(only_chats, tmp_path) as (server, bridge):
         evaluation = await bridge.evaluation.evaluate(
-            **{**request_of("classification"), "evaluators": [by], "sampling": SamplingParams(max_tokens=8)}
+            **request_of("classification", evaluators=[by], sampling=SamplingParams(max_tokens=8))
         )
     assert evaluation.state is EvaluationState.COMPLETED
     assert {request.path for request in server.asked} == {"/chat/completions"}
@@ -197,7 +198,7 @@ async def test_a_server_that_does_not_answer_holds_up_no_call(tmp_path, monkeypa
         assert not starting.done()
         starting.cancel()
         monkeypatch.setattr(preparation, "START_PROBE_SECONDS", 0.01)
-        started = await bridge.evaluation.start_evaluation(**{**request_of("nll"), "evaluation_id": "f"})
+        started = await bridge.evaluation.start_evaluation(**request_of("nll", evaluation_id="f"))
         assert (started.evaluation.state.terminal, started.existed) == (False, False)
         await bridge.evaluation.cancel_evaluation("f")
 
