@@ -54,11 +54,11 @@ async def evaluated(script, folder, **options):
 
 
 async def test_next_tokens_are_evaluated_by_a_server(tmp_path):
-    """After the probe, one request tells of all tokens: of the two that have weight, one is the likeliest."""
+    """After the probes, one request tells of all tokens: of the two that have weight, one is the likeliest."""
     evaluation, result, asked = await evaluated(as_vllm, tmp_path)
 
     assert evaluation.state is EvaluationState.COMPLETED
-    assert [request.body["prompt"] for request in asked[1:]] == [TOKENS]
+    assert [request.body["prompt"] for request in asked[2:]] == [TOKENS]
     assert result.measurements == {"tokens": 2, "right_tokens": 1, "right_as_a_whole": 0}
     assert evaluation.metrics.values == {"next_token_accuracy": 0.5, "sample_accuracy": 0.0}
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import crucible_bridge
+from crucible_bridge.errors import Code
 from crucible_bridge.types import (
     ChatMessage,
     Conversation,
@@ -27,7 +28,7 @@ from crucible_worker.embedded.arithmetic import held_out
 from crucible_worker.server import Worker
 from tests import needs
 from tests.robustness.harness import until
-from tests.service.evaluation_kit import accuracy, samples_of
+from tests.service.evaluation_kit import accuracy, refused, samples_of
 from tests.service.transformers_kit import SECONDS, TransformersServe
 
 pytestmark = [
@@ -120,17 +121,14 @@ async def test_accuracy_is_that_of_the_local_backend(bridge, checkpoint: Path):
 
 async def test_nll_is_refused_where_there_is_none(bridge, checkpoint: Path):
     """This server takes no tokens and tells no log-probabilities: that is said, and no number is made up."""
-    evaluation = await bridge.evaluation.evaluate(
+    call = bridge.evaluation.evaluate(
         model=f"openai:serve/{checkpoint}",
         evaluators=["nll"],
         dataset=[
             Sample(input=Datum(model_input=[3, 4], loss_fn_inputs={"target_tokens": [4, 5], "weights": [1.0, 1.0]}))
         ],
     )
-    assert await samples_of(bridge, evaluation.evaluation_id) == []
-    (result,) = evaluation.results
-    assert result.problem is not None
-    assert result.problem.reason == "NO_PROMPT_LOGPROBS"
+    await refused(call, Code.FAILED_PRECONDITION, "NO_PROMPT_LOGPROBS", "evaluators[0]")
 
 
 async def test_two_of_them_are_one_server(url: str, other: TransformersServe, checkpoint: Path, tmp_path: Path):

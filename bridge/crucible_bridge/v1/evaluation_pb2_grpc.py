@@ -226,7 +226,8 @@ class EvaluationServiceServicer(object):
         caller's). FAILED_PRECONDITION: BAD_EVALUATOR, BAD_GRADER (an
         installed one that cannot be used); NO_DATA_ROOT, NO_MODEL_ROOT, NO_BACKEND, EXTRA_NOT_INSTALLED (of this worker);
         NO_MODEL_CONFIG, NO_SAFETENSORS, PICKLED_WEIGHTS_REFUSED, ADAPTER_REFUSED, MODEL_REFUSED (of the model);
-        HUB_DATASET_REFUSED (the library cannot read the data set).
+        HUB_DATASET_REFUSED (the library cannot read the data set). FAILED_PRECONDITION: NO_PROMPT_LOGPROBS (every evaluator needs
+        log-probabilities of prompts, and the model's server returns none).
         RESOURCE_EXHAUSTED: QUEUE_FULL.
         DEADLINE_EXCEEDED: limits.deadline_ms was over before data set and model were found (with evaluation_id).
         UNAVAILABLE: JOURNAL_UNWRITABLE, JOURNAL_UNREADABLE; HUB_UNREACHABLE (retryable), HUB_READER_DIED,
@@ -468,7 +469,8 @@ class EvaluationServiceServicer(object):
 
     def NotifyStep(self, request, context):
         """Starts the evaluations of a plan that are due at a step. Answers as soon as they are queued, before a data set is read or the
-        model is loaded: training continues meanwhile. What these then refuse, such as a data set that is missing or has
+        model is loaded: training continues meanwhile. Only evaluators that all need log-probabilities of a server's prompts
+        have it asked for them, for 3 s at most. What data set and model then refuse, such as a data set that is missing or has
         changed, is the problem of an evaluation that FAILED. The same call again starts nothing twice; it resumes what is
         interrupted, begins again what FAILED as StartEvaluation does, and starts what a full queue refused.
 

@@ -44,7 +44,7 @@ from crucible_worker.engine.claims import EvaluationOwners
 from crucible_worker.engine.controls import Control, Ending, controls_at_work
 from crucible_worker.engine.engine import Attempt
 from crucible_worker.engine.phases import Phase
-from crucible_worker.engine.preparation import Plan, Prepare, Preparer, Sources
+from crucible_worker.engine.preparation import Plan, Prepare, Preparer, Sources, refuse_without_likelihoods
 from crucible_worker.engine.renderings import render_sample
 from crucible_worker.engine.usage import Spending
 from crucible_worker.evaluators.base import Evaluator
@@ -389,6 +389,8 @@ class Admission:
                         _log.warning(
                             "caller_part_not_used", evaluation_id=request.evaluation_id, kind=str(kind), name=name
                         )
+                    if row is None:
+                        await refuse_without_likelihoods(self.preparer, request, evaluators)
                     plan = await self.preparer.prepare(request, evaluators, caller)
                 taken_on = await self._take_on(
                     request, plan, evaluators, identity, received, again=not waited, by_itself=by_itself
@@ -421,6 +423,8 @@ class Admission:
                 evaluators = await self.preparer.evaluators(request)
                 refuse_without_caller(evaluators, None)
                 await self.preparer.check_models(request, evaluators)
+                if row is None:
+                    await refuse_without_likelihoods(self.preparer, request, evaluators)
                 prepare = functools.partial(self.preparer.prepare, request, evaluators)
                 return await self._take_on(request, prepare, evaluators, identity, received, also, again=again)
         finally:

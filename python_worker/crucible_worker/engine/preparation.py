@@ -23,6 +23,7 @@ from crucible_bridge.types import (
     Conversation,
     Dataset,
     DatasetSource,
+    Datum,
     EvaluateRequest,
     EvaluatorSpec,
     FileDataset,
@@ -30,6 +31,7 @@ from crucible_bridge.types import (
     InlineDataset,
     JsonlDataset,
     LocalModel,
+    ModelInput,
     ModelPrice,
     ModelRef,
     OpenAIModel,
@@ -37,7 +39,7 @@ from crucible_bridge.types import (
     Problem,
     Sample,
 )
-from crucible_worker.backends.base import Backend, Model, Reading
+from crucible_worker.backends.base import Backend, Capability, Model, Reading
 from crucible_worker.backends.endpoints import ServerPlace
 from crucible_worker.backends.orchestrator import Caller
 from crucible_worker.datasets.loading import DatasetCache, LoadedDataset, MalformedSample, load
@@ -51,6 +53,9 @@ from crucible_worker.evaluators.base import (
     Evaluator,
     HasAuxiliaryModels,
     as_asked,
+    likelihood_cure,
+    measures_auxiliary_models,
+    measures_likelihoods,
     model_path,
     stops_itself,
     takes_models,
@@ -60,17 +65,21 @@ from crucible_worker.evaluators.registry import EvaluatorParts
 from crucible_worker.grading.judge.grader import worker_model_of
 from crucible_worker.grading.pool import GradingPool
 from crucible_worker.history.rules import Graders, graders_named
+from crucible_worker.inference.retries import RetryPolicy
 from crucible_worker.util.options import load_checker, may_be_refused
 
 __all__ = [
     "IDENTIFICATIONS",
     "PREPARATIONS",
+    "START_PROBE_SECONDS",
     "Plan",
     "Prepare",
     "Preparer",
     "Sources",
     "keys_of",
     "option_path",
+    "probe_likelihoods",
+    "refuse_without_likelihoods",
 ]
 
 # Calls that training waits for have priority over the reading of data sets, which is less urgent.
@@ -319,7 +328,7 @@ class Preparer:
         if not isinstance(model, LocalModel):
             return None
         try:
-            return (await self._backend(model, "model").open(model)).evaluated_fingerprint
+            return (await self.open(model)).evaluated_fingerprint
         except BridgeError as error:
             _log.debug("files_not_compared", model=str(model), error=str(error))
             return None
@@ -339,6 +348,14 @@ class Preparer:
             if isinstance(evaluator, HasAuxiliaryModels):
                 models += evaluator.auxiliary_models.values()
         return self.places(model.server for model in models if isinstance(model, OpenAIModel))
+
+    async def open(self, model: ModelRef) -> Model:
+        """Open a model, without loading it.
+
+        Raises:
+            BridgeError: it cannot be; see `Backend.open`.
+        """
+        return await self._backend(model, "model").open(model)
 
     async def check_models(
         self, request: EvaluateRequest, evaluators: tuple[tuple[EvaluatorSpec, Evaluator], ...]
@@ -542,3 +559,131 @@ def _check_data(
             except InvalidField as error:
                 path = f"dataset.inline.samples[{index}].{error.field}"
                 raise InvalidField(path, error.message, reason=error.reason) from None
+
+
+# Whether servers return the log-probabilities that evaluators of likelihood need, found out before the first sample.
+#
+# Servers that only chat refuse the request. Others, such as llama.cpp, accept it and return those of the generated
+# tokens only: every sample would fail, one after another. One short request shows it, or one in each of two forms.
+#
+# A new evaluation that can do nothing else is refused at its start. Where other evaluators can work, or the server did
+# not answer at the start, the attempt finds it out, and only these evaluators fail.
+
+START_PROBE_SECONDS = 3.0
+"""How long the start of an evaluation waits for the servers; one that is away refuses nothing."""
+_SHARE_OF_DEADLINE = 0.25
+"""Most of the time until the evaluation's deadline that this may take."""
+
+PROBE_TOKENS = 8
+"""Most tokens of the first sample; fewer than two show nothing."""
+_PROMPT = ModelInput.of([40, 71, 33, 86, 52, 97, 65, 110])
+"""Sent at the start, before a data set is read: ids that every vocabulary has, in an order that no text has."""
+
+
+async def refuse_without_likelihoods(
+    preparer: Preparer, request: EvaluateRequest, evaluators: Sequence[tuple[EvaluatorSpec, Evaluator]]
+) -> None:
+    """Refuse a request if each of its evaluators measures likelihoods that a server does not return.
+
+    Only servers of the settings are queried: they run already, whereas others would have to be started.
+
+    Raises:
+        FailedPrecondition: none of the evaluators could measure anything (NO_PROMPT_LOGPROBS); it names the first.
+    """
+    measured = [_measured(request, index, evaluator) for index, (_, evaluator) in enumerate(evaluators)]
+    if not all(any(isinstance(model, OpenAIModel) for model in models.values()) for models in measured):
+        return
+    # A server that is away takes all of that time, and must not end an evaluation by its deadline before it starts.
+    seconds = START_PROBE_SECONDS
+    if request.limits.deadline_ms is not None:
+        seconds = min(seconds, request.limits.deadline_ms / 1000 * _SHARE_OF_DEADLINE)
+    wanted = {model for models in measured for model in models.values() if isinstance(model, OpenAIModel)}
+    found: dict[ModelRef, FailedPrecondition | None] = {}
+    try:
+        async with asyncio.timeout(seconds):
+            for model in wanted:
+                found[model] = await _probe(preparer, model, evaluators)
+    except (TimeoutError, BridgeError) as error:  # found out later, or raised by what follows
+        _log.debug("likelihoods_not_probed", model=str(request.model), error=str(error))
+    refusals: list[tuple[str, FailedPrecondition]] = []
+    for models in measured:
+        named = ((field, error) for field, model in models.items() if (error := found.get(model)) is not None)
+        if (refusal := next(named, None)) is None:
+            return
+        refusals.append(refusal)
+    field, error = refusals[0]
+    message = _with_cures(error.message, [evaluator for _, evaluator in evaluators])
+    raise FailedPrecondition(message, reason=error.reason, field=field) from error
+
+
+def _measured(request: EvaluateRequest, index: int, evaluator: Evaluator) -> dict[str, ModelRef]:
+    """The models whose likelihoods an evaluator measures, by the field that an error names; empty if there are none."""
+    if not measures_likelihoods(evaluator):
+        return {}
+    found = {f"evaluators[{index}]": request.model}
+    if isinstance(evaluator, HasAuxiliaryModels) and measures_auxiliary_models(evaluator):
+        found |= {option_path(index, name): model for name, model in evaluator.auxiliary_models.items()}
+    return found
+
+
+async def _probe(
+    preparer: Preparer, ref: OpenAIModel, evaluators: Sequence[tuple[EvaluatorSpec, Evaluator]]
+) -> FailedPrecondition | None:
+    """Why a server returns no log-probabilities of a prompt; None if it does.
+
+    Raises:
+        BridgeError: that cannot be found out, or an evaluator refuses the model for another reason.
+    """
+    model = await preparer.open(ref)
+    for _, evaluator in evaluators:
+        evaluator.check(model)
+    try:
+        await model.probe_logprobs(_PROMPT)
+    except FailedPrecondition as error:
+        if error.reason != Reason.NO_PROMPT_LOGPROBS:  # such as of numbers that cannot be: the samples show them
+            raise
+        return error
+    return None
+
+
+async def probe_likelihoods(plan: Plan, gate: RetryPolicy) -> Plan:
+    """Fail the evaluators that measure what the model's server does not return; the others stay.
+
+    Raises:
+        BridgeError: the server could not be queried.
+    """
+    model, tokens = plan.model, _tokens(plan)
+    asking = [
+        index
+        for index, (_, evaluator) in enumerate(plan.evaluators)
+        if index not in plan.refused and measures_likelihoods(evaluator)
+    ]
+    if not asking or tokens is None or Capability.PROBE not in model.capabilities:
+        return plan
+    try:
+        await gate.call(model.probe_logprobs, (tokens,), model=model)
+    except FailedPrecondition as error:
+        refused: dict[int, Problem] = dict(plan.refused)
+        for index in asking:
+            message = _with_cures(error.message, [plan.evaluators[index][1]])
+            refused[index] = dataclasses.replace(problem_of(error), message=message)
+        return dataclasses.replace(plan, refused=refused)
+    return plan
+
+
+def _with_cures(message: str, evaluators: Sequence[Evaluator]) -> str:
+    """The message of an error, with what to evaluate by instead."""
+    return "; ".join(dict.fromkeys(filter(None, [message, *map(likelihood_cure, evaluators)])))
+
+
+def _tokens(plan: Plan) -> ModelInput | None:
+    """The beginning of the first sample; None if it is not tokens, which a server without a tokenizer needs."""
+    first = plan.samples[0]
+    datum = getattr(first, "input", None)
+    if not isinstance(datum, Datum):
+        return None
+    try:
+        tokens = datum.model_input.tokens()[:PROBE_TOKENS]
+    except InvalidField:  # an image: the sample itself will be refused
+        return None
+    return ModelInput.of(tokens) if tokens.size > 1 else None

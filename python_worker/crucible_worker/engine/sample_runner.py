@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import functools
 import math
 import time
@@ -14,17 +13,15 @@ from types import MappingProxyType
 
 import structlog
 
-from crucible_bridge.errors import BridgeError, FailedPrecondition, InvalidField
+from crucible_bridge.errors import BridgeError, InvalidField
 from crucible_bridge.problems import problem_of
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import (
     MAX_GROUP_BYTES,
     Conversation,
-    Datum,
     EvaluateRequest,
     EvaluatorRendering,
     Limits,
-    ModelInput,
     ModelRef,
     Problem,
     Record,
@@ -33,7 +30,6 @@ from crucible_bridge.types import (
     Usage,
     Verdict,
 )
-from crucible_worker.backends.base import Capability
 from crucible_worker.backends.metering import Charged, Meter
 from crucible_worker.datasets.loading import MalformedSample
 from crucible_worker.engine.auxiliary_models import (
@@ -43,7 +39,7 @@ from crucible_worker.engine.auxiliary_models import (
     record_weights,
 )
 from crucible_worker.engine.budgets import CostBudget
-from crucible_worker.engine.preparation import Plan
+from crucible_worker.engine.preparation import Plan, probe_likelihoods
 from crucible_worker.engine.recording import FinishedSample, Recorded, Recorder, sample_bytes
 from crucible_worker.engine.renderings import first_joint, of_auto, pinned
 from crucible_worker.engine.usage import judged_usage
@@ -157,50 +153,6 @@ def bound_of_task(limits: Limits, left: float | None) -> Bound | None:
         wind_up = max(0.0, min(WIND_UP_SECONDS, left / 10))
         bounds.append(Bound(seconds=max(0.0, left - wind_up), wind_up_seconds=wind_up, problem=problem))
     return min(bounds, key=lambda bound: bound.seconds, default=None)
-
-
-# A check before the first sample: does the server return the log-probabilities that evaluators of likelihood need?
-#
-# Some servers, such as llama.cpp, accept the request and return those of the generated tokens only: every sample would
-# fail, one after another. One request with the first tokens of the first sample shows it.
-
-PROBE_TOKENS = 8
-"""Most tokens of the first sample; fewer than two show nothing."""
-
-
-async def probe_likelihoods(plan: Plan, gate: RetryPolicy) -> Plan:
-    """Fail the evaluators that measure what the model's server does not return; the others stay.
-
-    Raises:
-        BridgeError: the server could not be queried.
-    """
-    model, tokens = plan.model, _tokens(plan)
-    asking = [
-        index
-        for index, (_, evaluator) in enumerate(plan.evaluators)
-        if index not in plan.refused and measures_likelihoods(evaluator)
-    ]
-    if not asking or tokens is None or Capability.PROBE not in model.capabilities:
-        return plan
-    try:
-        await gate.call(model.probe_logprobs, (tokens,), model=model)
-    except FailedPrecondition as error:
-        refused: dict[int, Problem] = {**plan.refused, **dict.fromkeys(asking, problem_of(error))}
-        return dataclasses.replace(plan, refused=refused)
-    return plan
-
-
-def _tokens(plan: Plan) -> ModelInput | None:
-    """The beginning of the first sample; None if it is not tokens, which a server without a tokenizer needs."""
-    first = plan.samples[0]
-    datum = getattr(first, "input", None)
-    if not isinstance(datum, Datum):
-        return None
-    try:
-        tokens = datum.model_input.tokens()[:PROBE_TOKENS]
-    except InvalidField:  # an image: the sample itself will be refused
-        return None
-    return ModelInput.of(tokens) if tokens.size > 1 else None
 
 
 # Which outcomes the journal accepts: finite numbers, and rollouts that fit into a page of samples.

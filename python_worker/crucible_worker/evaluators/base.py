@@ -49,6 +49,8 @@ __all__ = [
     "as_asked",
     "caller_parts",
     "kinds_of",
+    "likelihood_cure",
+    "measures_auxiliary_models",
     "measures_likelihoods",
     "model_path",
     "stops_itself",
@@ -349,6 +351,16 @@ def caller_parts(evaluator: Evaluator) -> Sequence[CallerPart]:
 def measures_likelihoods(evaluator: Evaluator) -> bool:
     """Whether it measures given text and generates nothing: it queries log-probabilities of prompts."""
     return getattr(evaluator, "measures_likelihoods", False)
+
+
+def measures_auxiliary_models(evaluator: Evaluator) -> bool:
+    """Whether it measures the likelihoods of its further models too."""
+    return getattr(evaluator, "measures_auxiliary_models", False)
+
+
+def likelihood_cure(evaluator: Evaluator) -> str:
+    """What to evaluate by instead where a server returns no log-probabilities of prompts; empty if it knows nothing."""
+    return getattr(evaluator, "likelihood_cure", "")
 
 
 class EvaluatorType(Protocol):

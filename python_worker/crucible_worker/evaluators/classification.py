@@ -126,6 +126,11 @@ class Classification(
         """True unless the labels are generated."""
         return isinstance(self.asking, MultipleChoice)
 
+    @property
+    def likelihood_cure(self) -> str:
+        """See `evaluators.base.likelihood_cure`."""
+        return f"for a server that only chats, classification has the option by={_GENERATION}"
+
     def check(self, model: Model) -> None:
         """Refuse a model without the client that is needed.
 

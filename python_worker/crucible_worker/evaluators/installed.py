@@ -53,6 +53,8 @@ from crucible_worker.evaluators.base import (
     Outcome,
     SampleContext,
     caller_parts,
+    likelihood_cure,
+    measures_auxiliary_models,
     measures_likelihoods,
     stops_itself,
     wants_answers,
@@ -162,6 +164,16 @@ class GuardedEvaluator:
     def measures_likelihoods(self) -> bool:
         """See `evaluators.base.measures_likelihoods`."""
         return measures_likelihoods(self.evaluator) is True
+
+    @property
+    def measures_auxiliary_models(self) -> bool:
+        """See `evaluators.base.measures_auxiliary_models`."""
+        return measures_auxiliary_models(self.evaluator) is True
+
+    @property
+    def likelihood_cure(self) -> str:
+        """See `evaluators.base.likelihood_cure`."""
+        return cure if isinstance(cure := likelihood_cure(self.evaluator), str) else ""
 
     def check(self, model: Model) -> None:
         """Let it refuse a model.

@@ -127,6 +127,8 @@ class MultipleChoice(
     """See `evaluators.base.wants_answers`."""
     measures_likelihoods: ClassVar[bool] = True
     """See `evaluators.base.measures_likelihoods`."""
+    likelihood_cure: ClassVar[str] = _IN_TEXT
+    """See `evaluators.base.likelihood_cure`."""
 
     @classmethod
     def keys_for(cls, options: Mapping[str, Any]) -> Sequence[str]:

@@ -195,6 +195,8 @@ class Preference(
 
     measures_likelihoods: ClassVar[bool] = True
     """See `evaluators.base.measures_likelihoods`."""
+    measures_auxiliary_models: ClassVar[bool] = True
+    """See `evaluators.base.measures_auxiliary_models`."""
 
     @classmethod
     def keys_for(cls, options: Mapping[str, Any]) -> Sequence[str]:

@@ -23,9 +23,20 @@ from crucible_bridge.types import (
 )
 from crucible_worker.evaluators import installed, registry
 from crucible_worker.evaluators.accuracy import Accuracy
-from crucible_worker.evaluators.base import HasAuxiliaryModels, HoldsProcesses, Outcome, SampleContext, wants_answers
+from crucible_worker.evaluators.base import (
+    HasAuxiliaryModels,
+    HoldsProcesses,
+    Outcome,
+    SampleContext,
+    likelihood_cure,
+    measures_auxiliary_models,
+    measures_likelihoods,
+    wants_answers,
+)
 from crucible_worker.evaluators.declared import AnswerEvaluator, BaseEvaluator, DeclaredKind
 from crucible_worker.evaluators.installed import GuardedEvaluator
+from crucible_worker.evaluators.multiple_choice import MultipleChoice
+from crucible_worker.evaluators.preference import Preference
 from crucible_worker.evaluators.registry import EvaluatorParts
 from crucible_worker.evaluators.rl_test_set import RLTestSet
 from crucible_worker.grading import registry as graders
@@ -197,6 +208,17 @@ class Judged(Accuracy):
     grader: str = "rubric"
 
 
+class Likely(MultipleChoice):
+    """The likeliest choice."""
+
+
+class Preferred(Preference):
+    """The likelier answer of a pair."""
+
+    likelihood_cure = 3
+    """No text."""
+
+
 class Acting(RLTestSet):
     """An environment that is extended."""
 
@@ -207,6 +229,16 @@ def _guarded(evaluator: type[BaseEvaluator], parts: EvaluatorParts, **options: A
     made = registry.create(spec, 0, SAMPLING, dataclasses.replace(parts, custom_evaluators={evaluator.kind: kind}))
     assert isinstance(made, GuardedEvaluator)
     return made
+
+
+def test_what_a_users_class_measures_is_known() -> None:
+    """Whether it measures likelihoods, also of its further models, and what to evaluate by instead, if that is text."""
+    parts = EvaluatorParts()
+    likely, preferred, plain = (_guarded(each, parts) for each in (Likely, Preferred, Plain))
+    assert [measures_likelihoods(each) for each in (likely, preferred, plain)] == [True, True, False]
+    assert [measures_auxiliary_models(each) for each in (likely, preferred, plain)] == [False, True, False]
+    assert "{choices}" in likelihood_cure(likely)
+    assert (likelihood_cure(preferred), likelihood_cure(plain)) == ("", "")
 
 
 def test_a_users_class_has_what_ours_have() -> None:
