@@ -21,7 +21,7 @@ from pathlib import Path
 import structlog
 from _report import Claim, arguments, report
 
-from crucible_bridge.types import ChatMessage, ModelInput, Record, SampledSequence, SamplingParams
+from crucible_bridge.types import ChatMessage, ModelInput, Record, SampledSequence, SamplingParams, ToolSpec
 from crucible_worker.backends.base import Rendered
 from crucible_worker.journal.schema import JOURNAL_FILE
 from crucible_worker.testing import RunningWorker, ScriptedModel, run_worker
@@ -102,7 +102,9 @@ class WordyModel(ScriptedModel):
         """Its tokenizer."""
         return self
 
-    async def render_chat(self, messages: Sequence[ChatMessage], *, generation_prompt: bool) -> Rendered:
+    async def render_chat(
+        self, messages: Sequence[ChatMessage], *, generation_prompt: bool, tools: Sequence[ToolSpec] = ()
+    ) -> Rendered:
         """The frame with the question in it."""
         text = FRAME.format(messages[-1].content)
         return Rendered(tokens=await self.encode(text), text=text)

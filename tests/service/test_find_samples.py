@@ -18,6 +18,7 @@ from crucible_bridge.types import (
     Sample,
     SampleOrder,
     SampleResult,
+    SampleRow,
     SamplingParams,
     Verdict,
 )
@@ -76,6 +77,7 @@ async def test_what_is_found_is_what_a_reader_of_all_finds(tmp_path: Path, room:
     async with run_worker({"m": ScriptedModel(answer=said)}, state_dir=tmp_path, limits=limits) as worker:
         results = await evaluated(worker, "e")
         find = worker.bridge.evaluation.find_samples
+        found = await find("e")
         for search, metadata in itertools.product(
             ["", "ab", "AB", "%", "_", "ss", "ß", "k", "fi", "user: ab", "zed", "\x00", "s1\nq", "nowhere"],
             [{}, {"level": "1"}, {"level": "1", "k": "AB"}, {"none": ""}],
@@ -116,6 +118,7 @@ async def test_order_pages_and_tokens(tmp_path: Path):
             SampleOrder.DURATION: lambda one: one.duration_ns or None,
             SampleOrder.SAMPLE_ID: lambda one: one.sample_id,
         }
+        rows: list[SampleRow] = []
         for order, value in values.items():
             for descending in (False, True):
                 have = [n for n, one in enumerate(results) if value(one) is not None]
@@ -147,9 +150,9 @@ async def test_what_changed_from_another_evaluation(tmp_path: Path):
 
         assert wanted
         assert [row.n for row in found.rows] == wanted
-        for name, fields in (("none", {}), ("after", {"changed_from": "none"})):
+        for name, other in (("none", None), ("after", "none")):
             with pytest.raises(NotFound):
-                await worker.bridge.evaluation.find_samples(name, **fields)
+                await worker.bridge.evaluation.find_samples(name, changed_from=other)
         with pytest.raises(InvalidField):
             await worker.bridge.evaluation.find_samples("after", offset=-1)
 

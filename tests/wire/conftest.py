@@ -88,6 +88,7 @@ class CannedWorker(
     GetEvaluation = _unary("GetEvaluation")
     ListEvaluations = _unary("ListEvaluations")
     GetSamples = _unary("GetSamples")
+    FindSamples = _unary("FindSamples")
     CancelEvaluation = _unary("CancelEvaluation")
     PauseEvaluation = _unary("PauseEvaluation")
     ResumeEvaluation = _unary("ResumeEvaluation")

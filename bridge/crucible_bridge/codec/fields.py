@@ -132,7 +132,7 @@ def entry(field: str, key: str) -> str:
     return f'{field}["{key}"]'
 
 
-def at_least(value: int | float, minimum: int, field: str) -> None:
+def at_least(value: int | float, minimum: int | float, field: str) -> None:
     """Refuse a number below a minimum; NaN is always refused.
 
     Raises:

@@ -713,7 +713,7 @@ def _title(evaluation: Evaluation) -> str:
 _BEGIN = (EvaluationState.INTERRUPTED, EvaluationState.FAILED)
 
 
-def resume_at_worker(evaluation_id: str | None, *places: Any, as_json: bool, bounds: Mapping[str, float | int]) -> int:
+def resume_at_worker(evaluation_id: str | None, *places: Any, as_json: bool, bounds: Mapping[str, Any]) -> int:
     """Have a worker resume an evaluation, or every interrupted one; returns the exit code.
 
     Args:
@@ -739,9 +739,7 @@ def resume_at_worker(evaluation_id: str | None, *places: Any, as_json: bool, bou
     return read_or_exit(resume, *places)
 
 
-def resume_here(
-    evaluation_id: str | None, *places: Any, as_json: bool, bounds: Mapping[str, float | int], **flags: Any
-) -> int:
+def resume_here(evaluation_id: str | None, *places: Any, as_json: bool, bounds: Mapping[str, Any], **flags: Any) -> int:
     """Run the rest of an evaluation, or of every interrupted one, in this process; returns the exit code.
 
     Args:

@@ -342,11 +342,10 @@ class CostBudget:
         counts = self._bounds.max_output_tokens is not None or self._bounds.max_run_output_tokens is not None
 
         def charge(prompt: int | None, output: int | None, cached: int | None) -> None:
-            paid = price is not None and costs
-            lacking = (output is None and (counts or (paid and price.output > 0))) or (
-                prompt is None and paid and price.prompt > 0
-            )
-            if lacking:
+            paid = price if costs else None
+            if (output is None and (counts or (paid is not None and paid.output > 0))) or (
+                prompt is None and paid is not None and paid.prompt > 0
+            ):
                 message = (
                     f"{name} does not say how many tokens its answers take, so that no bound of cost or tokens can be "
                     "kept: let its server report `usage`, or evaluate without a bound"

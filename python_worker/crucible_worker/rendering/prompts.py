@@ -464,7 +464,7 @@ def messages_of(input: str | Conversation) -> Sequence[ChatMessage]:
     return input.messages if isinstance(input, Conversation) else (ChatMessage("user", input),)
 
 
-def tools_of(input: str | Conversation | Datum) -> tuple[ToolSpec, ...]:
+def tools_of(input: str | Conversation | Datum | ModelInput) -> tuple[ToolSpec, ...]:
     """The tools of a conversation; none of text and tokens."""
     return input.tools if isinstance(input, Conversation) else ()
 

@@ -327,9 +327,12 @@ def _prompts(given: Any, limits: WorkerLimits) -> Sequence[str | ModelInput]:
     texts = isinstance(given[0], str)
     found: list[str | ModelInput] = []
     for index, prompt in enumerate(given):
-        if not isinstance(prompt, str if texts else list):
+        if texts and isinstance(prompt, str):
+            found.append(prompt)
+        elif not texts and isinstance(prompt, list):
+            found.append(_tokens(prompt, f"prompt[{index}]"))
+        else:
             raise InvalidField(f"prompt[{index}]", "is not text" if texts else "is no list of token ids")
-        found.append(prompt if texts else _tokens(prompt, f"prompt[{index}]"))
     return found
 
 

@@ -173,11 +173,13 @@ def test_messages_have_the_tools_of_their_row(columns: dict[str, str], row: dict
     """In a column beside them, whichever form it has; they are no metadata, unless a mapping says so."""
     sample = reader(columns).sample(row)
 
+    assert isinstance(sample.input, Conversation)
     assert sample.input.tools == (ToolSpec(name="add", description="Adds.", parameters='{"type": "object"}'),)
     assert sample.metadata == ({"tools": "kept"} if "those" in row else {})
     if columns and "those" not in row:
         path = "tools" if "tools" in row else "row.tools"
         mapped = reader({**columns, "metadata.tools": path}).sample(row)
+        assert isinstance(mapped.input, Conversation)
         assert (mapped.input.tools, list(mapped.metadata)) == ((), ["tools"])
 
 

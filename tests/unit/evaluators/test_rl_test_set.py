@@ -197,7 +197,7 @@ class Chat(ScriptedModel):
     async def sample(self, prompt: ModelInput, params: SamplingParams, num_samples: int = 1) -> Any:
         return [SampledSequence(text="A", tokens=tuple(map(ord, f"A{self.ending}")), stop_reason="stop")]
 
-    async def render_chat(self, messages: Any, *, generation_prompt: bool) -> Rendered:
+    async def render_chat(self, messages: Any, *, generation_prompt: bool, tools: Any = ()) -> Rendered:
         text = "".join(f"{message.content}{self.END}" for message in messages)
         return Rendered(tokens=await self.encode(text), text=text)
 

@@ -248,7 +248,7 @@ async def test_a_tokenizer_that_is_not_at_hand_takes_no_cookbook_renderer():
 class RenderingModel(ScriptedModel):
     """Its tokenizer renders: the name and the roles, as code points."""
 
-    async def render_cookbook(self, renderer, messages, *, train_on=None):
+    async def render_cookbook(self, renderer, messages, *, train_on=None, tools=()):
         text = f"{renderer}:{','.join(message.role for message in messages)}"
         return Rendered(tokens=[ord(character) for character in text], stop=("END",))
 

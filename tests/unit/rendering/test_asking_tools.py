@@ -46,14 +46,14 @@ class SayingModel(Model):
         async def call(op: str, **fields: Any) -> Any:
             return texts.answer({"op": op, **fields})
 
-        self.tokenizer = HostedTokenizer(call=call, **facts_of(self._held))
+        self.tokenizer = self._tokenizer = HostedTokenizer(call=call, **facts_of(self._held))
         self._text = text
         self.prompt = ""
 
     async def sample(self, prompt: ModelInput, params: SamplingParams, num_samples: int = 1) -> list[SampledSequence]:
         self.prompt = self._held.decode(prompt.tokens().tolist())
         tokens = tuple(self._held.encode(self._text, add_special_tokens=False))
-        text = await self.tokenizer.decode_answer(tokens)
+        text = await self._tokenizer.decode_answer(tokens)
         return [SampledSequence(text=text, tokens=tokens)] * num_samples
 
 

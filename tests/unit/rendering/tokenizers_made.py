@@ -56,5 +56,5 @@ class HeldTokenizer(Tokenizer):
     async def decode(self, tokens):
         return self.held.decode(list(tokens), skip_special_tokens=True)
 
-    async def render_cookbook(self, renderer, messages, *, train_on=None):
+    async def render_cookbook(self, renderer, messages, *, train_on=None, tools=()):
         return await asyncio.to_thread(tinker_cookbook.render, self.held, renderer, messages, train_on=train_on)
