@@ -41,4 +41,6 @@ def make(schema: Schema, into: Path) -> dict[str, str]:
         for suffix in ("_pb2.py", "_pb2.pyi", *(("_pb2_grpc.py", "_pb2_grpc.pyi") if file.services else ())):
             name = file.stem + suffix
             files[name] = (into / PACKAGE_PATH / name).read_text()
+            if suffix == "_pb2.pyi":  # protoc lets only flags be no None, which unset ones are
+                files[name] = files[name].replace(": bool = ...", ": _Optional[bool] = ...")
     return files

@@ -131,7 +131,7 @@ def tool_spec_to_v1(value: ToolSpec) -> types_pb2.ToolSpec:
         name=value.name,
         description=value.description,
         parameters=value.parameters,
-        **({} if value.strict is None else {"strict": value.strict}),
+        strict=value.strict,
         returns=value.returns,
     )
 

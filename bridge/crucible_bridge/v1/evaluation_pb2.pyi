@@ -168,7 +168,7 @@ class Dataset(_message.Message):
     prompt: Prompt
     where: _containers.ScalarMap[str, str]
     special_tokens: bool
-    def __init__(self, inline: _Optional[_Union[InlineDataset, _Mapping]] = ..., jsonl_path: _Optional[str] = ..., builtin: _Optional[str] = ..., hub: _Optional[_Union[HubDataset, _Mapping]] = ..., file: _Optional[_Union[FileDataset, _Mapping]] = ..., limit: _Optional[int] = ..., shuffle_seed: _Optional[int] = ..., skip_malformed: bool = ..., prompt: _Optional[_Union[Prompt, _Mapping]] = ..., where: _Optional[_Mapping[str, str]] = ..., special_tokens: bool = ...) -> None: ...
+    def __init__(self, inline: _Optional[_Union[InlineDataset, _Mapping]] = ..., jsonl_path: _Optional[str] = ..., builtin: _Optional[str] = ..., hub: _Optional[_Union[HubDataset, _Mapping]] = ..., file: _Optional[_Union[FileDataset, _Mapping]] = ..., limit: _Optional[int] = ..., shuffle_seed: _Optional[int] = ..., skip_malformed: _Optional[bool] = ..., prompt: _Optional[_Union[Prompt, _Mapping]] = ..., where: _Optional[_Mapping[str, str]] = ..., special_tokens: _Optional[bool] = ...) -> None: ...
 
 class Prompt(_message.Message):
     __slots__ = ("system", "template", "prefix", "suffix", "few_shot", "target_delimiter")
@@ -461,7 +461,7 @@ class Evaluation(_message.Message):
     waiting_for: str
     graders: _containers.MessageMap[str, GraderVersions]
     servers: _containers.RepeatedCompositeFieldContainer[ModelServer]
-    def __init__(self, evaluation_id: _Optional[str] = ..., state: _Optional[_Union[EvaluationState, str]] = ..., request: _Optional[_Union[EvaluateRequest, _Mapping]] = ..., metrics: _Optional[_Union[_types_pb2.Metrics, _Mapping]] = ..., results: _Optional[_Iterable[_Union[EvaluatorResult, _Mapping]]] = ..., done: _Optional[int] = ..., total: _Optional[int] = ..., dataset_fingerprint: _Optional[str] = ..., created_unix_ns: _Optional[int] = ..., ended_unix_ns: _Optional[int] = ..., duration_ns: _Optional[int] = ..., last_sequence: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., attempt: _Optional[int] = ..., model_fingerprint: _Optional[str] = ..., rendering: _Optional[_Iterable[_Union[EvaluatorRendering, _Mapping]]] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., engine: _Optional[_Union[_types_pb2.ServerEngine, _Mapping]] = ..., paused: bool = ..., concurrency: _Optional[int] = ..., rules_version: _Optional[int] = ..., waiting_for: _Optional[str] = ..., graders: _Optional[_Mapping[str, GraderVersions]] = ..., servers: _Optional[_Iterable[_Union[ModelServer, _Mapping]]] = ...) -> None: ...
+    def __init__(self, evaluation_id: _Optional[str] = ..., state: _Optional[_Union[EvaluationState, str]] = ..., request: _Optional[_Union[EvaluateRequest, _Mapping]] = ..., metrics: _Optional[_Union[_types_pb2.Metrics, _Mapping]] = ..., results: _Optional[_Iterable[_Union[EvaluatorResult, _Mapping]]] = ..., done: _Optional[int] = ..., total: _Optional[int] = ..., dataset_fingerprint: _Optional[str] = ..., created_unix_ns: _Optional[int] = ..., ended_unix_ns: _Optional[int] = ..., duration_ns: _Optional[int] = ..., last_sequence: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., attempt: _Optional[int] = ..., model_fingerprint: _Optional[str] = ..., rendering: _Optional[_Iterable[_Union[EvaluatorRendering, _Mapping]]] = ..., usage: _Optional[_Union[_types_pb2.Usage, _Mapping]] = ..., engine: _Optional[_Union[_types_pb2.ServerEngine, _Mapping]] = ..., paused: _Optional[bool] = ..., concurrency: _Optional[int] = ..., rules_version: _Optional[int] = ..., waiting_for: _Optional[str] = ..., graders: _Optional[_Mapping[str, GraderVersions]] = ..., servers: _Optional[_Iterable[_Union[ModelServer, _Mapping]]] = ...) -> None: ...
 
 class ModelServer(_message.Message):
     __slots__ = ("name", "addresses")
@@ -715,7 +715,7 @@ class StartEvaluationResponse(_message.Message):
     EXISTED_FIELD_NUMBER: _ClassVar[int]
     evaluation: Evaluation
     existed: bool
-    def __init__(self, evaluation: _Optional[_Union[Evaluation, _Mapping]] = ..., existed: bool = ...) -> None: ...
+    def __init__(self, evaluation: _Optional[_Union[Evaluation, _Mapping]] = ..., existed: _Optional[bool] = ...) -> None: ...
 
 class WatchEvaluationRequest(_message.Message):
     __slots__ = ("evaluation_id", "after_sequence", "without_samples", "log_id", "new_kinds", "records")
@@ -731,7 +731,7 @@ class WatchEvaluationRequest(_message.Message):
     log_id: str
     new_kinds: bool
     records: bool
-    def __init__(self, evaluation_id: _Optional[str] = ..., after_sequence: _Optional[int] = ..., without_samples: bool = ..., log_id: _Optional[str] = ..., new_kinds: bool = ..., records: bool = ...) -> None: ...
+    def __init__(self, evaluation_id: _Optional[str] = ..., after_sequence: _Optional[int] = ..., without_samples: _Optional[bool] = ..., log_id: _Optional[str] = ..., new_kinds: _Optional[bool] = ..., records: _Optional[bool] = ...) -> None: ...
 
 class GetEvaluationRequest(_message.Message):
     __slots__ = ("evaluation_id",)
@@ -783,7 +783,7 @@ class GetSamplesRequest(_message.Message):
     page_size: int
     page_token: str
     without_records: bool
-    def __init__(self, evaluation_id: _Optional[str] = ..., verdicts: _Optional[_Iterable[_Union[_types_pb2.Verdict, str]]] = ..., evaluator: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., without_records: bool = ...) -> None: ...
+    def __init__(self, evaluation_id: _Optional[str] = ..., verdicts: _Optional[_Iterable[_Union[_types_pb2.Verdict, str]]] = ..., evaluator: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., without_records: _Optional[bool] = ...) -> None: ...
 
 class GetSamplesResponse(_message.Message):
     __slots__ = ("samples", "next_page_token")
@@ -828,7 +828,7 @@ class FindSamplesRequest(_message.Message):
     offset: int
     limit: int
     within_ms: int
-    def __init__(self, evaluation_id: _Optional[str] = ..., search: _Optional[str] = ..., evaluator: _Optional[str] = ..., verdicts: _Optional[_Iterable[_Union[_types_pb2.Verdict, str]]] = ..., stop_reason: _Optional[str] = ..., changed_from: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., sample_id: _Optional[str] = ..., order_by: _Optional[_Union[SampleOrder, str]] = ..., descending: bool = ..., offset: _Optional[int] = ..., limit: _Optional[int] = ..., within_ms: _Optional[int] = ...) -> None: ...
+    def __init__(self, evaluation_id: _Optional[str] = ..., search: _Optional[str] = ..., evaluator: _Optional[str] = ..., verdicts: _Optional[_Iterable[_Union[_types_pb2.Verdict, str]]] = ..., stop_reason: _Optional[str] = ..., changed_from: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., sample_id: _Optional[str] = ..., order_by: _Optional[_Union[SampleOrder, str]] = ..., descending: _Optional[bool] = ..., offset: _Optional[int] = ..., limit: _Optional[int] = ..., within_ms: _Optional[int] = ...) -> None: ...
 
 class SampleRow(_message.Message):
     __slots__ = ("n", "evaluator", "sample_id", "repeat", "verdict", "score", "input", "output", "extracted", "target", "stop_reason", "output_tokens", "duration_ns", "reason", "page_token")
@@ -872,7 +872,7 @@ class MetadataField(_message.Message):
     key: str
     values: _containers.RepeatedScalarFieldContainer[str]
     values_left_out: bool
-    def __init__(self, key: _Optional[str] = ..., values: _Optional[_Iterable[str]] = ..., values_left_out: bool = ...) -> None: ...
+    def __init__(self, key: _Optional[str] = ..., values: _Optional[_Iterable[str]] = ..., values_left_out: _Optional[bool] = ...) -> None: ...
 
 class FindSamplesResponse(_message.Message):
     __slots__ = ("rows", "matching", "searched", "total", "fields")
@@ -1080,7 +1080,7 @@ class CheckpointResult(_message.Message):
     superseded: bool
     scored: _containers.MessageMap[str, ScoredCount]
     graders: _containers.MessageMap[str, GraderVersions]
-    def __init__(self, evaluation_id: _Optional[str] = ..., state: _Optional[_Union[EvaluationState, str]] = ..., retained: bool = ..., dataset: _Optional[str] = ..., dataset_fingerprint: _Optional[str] = ..., done: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., best: _Optional[_Iterable[str]] = ..., created_unix_ns: _Optional[int] = ..., ended_unix_ns: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., rules_version: _Optional[int] = ..., superseded: bool = ..., scored: _Optional[_Mapping[str, ScoredCount]] = ..., graders: _Optional[_Mapping[str, GraderVersions]] = ...) -> None: ...
+    def __init__(self, evaluation_id: _Optional[str] = ..., state: _Optional[_Union[EvaluationState, str]] = ..., retained: _Optional[bool] = ..., dataset: _Optional[str] = ..., dataset_fingerprint: _Optional[str] = ..., done: _Optional[int] = ..., metrics: _Optional[_Mapping[str, float]] = ..., best: _Optional[_Iterable[str]] = ..., created_unix_ns: _Optional[int] = ..., ended_unix_ns: _Optional[int] = ..., problem: _Optional[_Union[_types_pb2.Problem, _Mapping]] = ..., rules_version: _Optional[int] = ..., superseded: _Optional[bool] = ..., scored: _Optional[_Mapping[str, ScoredCount]] = ..., graders: _Optional[_Mapping[str, GraderVersions]] = ...) -> None: ...
 
 class Checkpoint(_message.Message):
     __slots__ = ("step", "model", "base_model", "adapter", "model_fingerprint", "labels", "results")
@@ -1236,7 +1236,7 @@ class OrchestratorAccepted(_message.Message):
     evaluation: Evaluation
     existed: bool
     window: int
-    def __init__(self, evaluation: _Optional[_Union[Evaluation, _Mapping]] = ..., existed: bool = ..., window: _Optional[int] = ...) -> None: ...
+    def __init__(self, evaluation: _Optional[_Union[Evaluation, _Mapping]] = ..., existed: _Optional[bool] = ..., window: _Optional[int] = ...) -> None: ...
 
 class OrchestratorEnded(_message.Message):
     __slots__ = ("evaluation", "ignored_answers")
@@ -1302,7 +1302,7 @@ class EvaluationPlan(_message.Message):
     patience: Patience
     log_to: _containers.RepeatedScalarFieldContainer[str]
     best_file: bool
-    def __init__(self, plan_id: _Optional[str] = ..., run_id: _Optional[str] = ..., eval_every: _Optional[int] = ..., evaluations: _Optional[_Iterable[_Union[PlannedEvaluation, _Mapping]]] = ..., infrequent_eval_every: _Optional[int] = ..., infrequent_evaluations: _Optional[_Iterable[_Union[PlannedEvaluation, _Mapping]]] = ..., correlation_id: _Optional[str] = ..., patience: _Optional[_Union[Patience, _Mapping]] = ..., log_to: _Optional[_Iterable[str]] = ..., best_file: bool = ...) -> None: ...
+    def __init__(self, plan_id: _Optional[str] = ..., run_id: _Optional[str] = ..., eval_every: _Optional[int] = ..., evaluations: _Optional[_Iterable[_Union[PlannedEvaluation, _Mapping]]] = ..., infrequent_eval_every: _Optional[int] = ..., infrequent_evaluations: _Optional[_Iterable[_Union[PlannedEvaluation, _Mapping]]] = ..., correlation_id: _Optional[str] = ..., patience: _Optional[_Union[Patience, _Mapping]] = ..., log_to: _Optional[_Iterable[str]] = ..., best_file: _Optional[bool] = ...) -> None: ...
 
 class Patience(_message.Message):
     __slots__ = ("metric", "goal", "patience", "min_delta", "confidence")
@@ -1330,7 +1330,7 @@ class RegisterPlanResponse(_message.Message):
     EXISTED_FIELD_NUMBER: _ClassVar[int]
     fingerprint: str
     existed: bool
-    def __init__(self, fingerprint: _Optional[str] = ..., existed: bool = ...) -> None: ...
+    def __init__(self, fingerprint: _Optional[str] = ..., existed: _Optional[bool] = ...) -> None: ...
 
 class NotifyStepRequest(_message.Message):
     __slots__ = ("plan_id", "step", "model", "last")
@@ -1342,7 +1342,7 @@ class NotifyStepRequest(_message.Message):
     step: int
     model: _types_pb2.ModelRef
     last: bool
-    def __init__(self, plan_id: _Optional[str] = ..., step: _Optional[int] = ..., model: _Optional[_Union[_types_pb2.ModelRef, _Mapping]] = ..., last: bool = ...) -> None: ...
+    def __init__(self, plan_id: _Optional[str] = ..., step: _Optional[int] = ..., model: _Optional[_Union[_types_pb2.ModelRef, _Mapping]] = ..., last: _Optional[bool] = ...) -> None: ...
 
 class NotifyStepResponse(_message.Message):
     __slots__ = ("evaluations",)
@@ -1374,7 +1374,7 @@ class FollowRunRequest(_message.Message):
     base_model: _types_pb2.ModelRef
     hold_folder: str
     mark: bool
-    def __init__(self, run_id: _Optional[str] = ..., directory: _Optional[str] = ..., plan: _Optional[_Union[EvaluationPlan, _Mapping]] = ..., plan_id: _Optional[str] = ..., policy: _Optional[_Union[FollowPolicy, str]] = ..., every: _Optional[int] = ..., name_pattern: _Optional[str] = ..., marker: _Optional[str] = ..., base_model: _Optional[_Union[_types_pb2.ModelRef, _Mapping]] = ..., hold_folder: _Optional[str] = ..., mark: bool = ...) -> None: ...
+    def __init__(self, run_id: _Optional[str] = ..., directory: _Optional[str] = ..., plan: _Optional[_Union[EvaluationPlan, _Mapping]] = ..., plan_id: _Optional[str] = ..., policy: _Optional[_Union[FollowPolicy, str]] = ..., every: _Optional[int] = ..., name_pattern: _Optional[str] = ..., marker: _Optional[str] = ..., base_model: _Optional[_Union[_types_pb2.ModelRef, _Mapping]] = ..., hold_folder: _Optional[str] = ..., mark: _Optional[bool] = ...) -> None: ...
 
 class FollowRunResponse(_message.Message):
     __slots__ = ("plan_id", "existed")
@@ -1382,7 +1382,7 @@ class FollowRunResponse(_message.Message):
     EXISTED_FIELD_NUMBER: _ClassVar[int]
     plan_id: str
     existed: bool
-    def __init__(self, plan_id: _Optional[str] = ..., existed: bool = ...) -> None: ...
+    def __init__(self, plan_id: _Optional[str] = ..., existed: _Optional[bool] = ...) -> None: ...
 
 class UnfollowRunRequest(_message.Message):
     __slots__ = ("run_id",)
@@ -1394,7 +1394,7 @@ class UnfollowRunResponse(_message.Message):
     __slots__ = ("followed",)
     FOLLOWED_FIELD_NUMBER: _ClassVar[int]
     followed: bool
-    def __init__(self, followed: bool = ...) -> None: ...
+    def __init__(self, followed: _Optional[bool] = ...) -> None: ...
 
 class CompareEvaluationsRequest(_message.Message):
     __slots__ = ("evaluation_ids", "run_id", "dataset_fingerprint", "baseline_id", "evaluator", "rank_by", "confidence", "max_listed", "cluster_by", "across_rules")
@@ -1418,7 +1418,7 @@ class CompareEvaluationsRequest(_message.Message):
     max_listed: int
     cluster_by: str
     across_rules: bool
-    def __init__(self, evaluation_ids: _Optional[_Iterable[str]] = ..., run_id: _Optional[str] = ..., dataset_fingerprint: _Optional[str] = ..., baseline_id: _Optional[str] = ..., evaluator: _Optional[str] = ..., rank_by: _Optional[_Union[RankBy, _Mapping]] = ..., confidence: _Optional[float] = ..., max_listed: _Optional[int] = ..., cluster_by: _Optional[str] = ..., across_rules: bool = ...) -> None: ...
+    def __init__(self, evaluation_ids: _Optional[_Iterable[str]] = ..., run_id: _Optional[str] = ..., dataset_fingerprint: _Optional[str] = ..., baseline_id: _Optional[str] = ..., evaluator: _Optional[str] = ..., rank_by: _Optional[_Union[RankBy, _Mapping]] = ..., confidence: _Optional[float] = ..., max_listed: _Optional[int] = ..., cluster_by: _Optional[str] = ..., across_rules: _Optional[bool] = ...) -> None: ...
 
 class RankBy(_message.Message):
     __slots__ = ("metric", "goal", "min_scored_share")
@@ -1559,7 +1559,7 @@ class GateRequest(_message.Message):
     candidate_id: str
     policy: GatePolicy
     across_rules: bool
-    def __init__(self, baseline_id: _Optional[str] = ..., candidate_id: _Optional[str] = ..., policy: _Optional[_Union[GatePolicy, _Mapping]] = ..., across_rules: bool = ...) -> None: ...
+    def __init__(self, baseline_id: _Optional[str] = ..., candidate_id: _Optional[str] = ..., policy: _Optional[_Union[GatePolicy, _Mapping]] = ..., across_rules: _Optional[bool] = ...) -> None: ...
 
 class GatedMetric(_message.Message):
     __slots__ = ("key", "tier", "verdict", "reasons", "evaluator", "rests_on", "n", "metrics")

@@ -72,7 +72,7 @@ class OpenExperimentResponse(_message.Message):
     EXISTED_FIELD_NUMBER: _ClassVar[int]
     experiment: Experiment
     existed: bool
-    def __init__(self, experiment: _Optional[_Union[Experiment, _Mapping]] = ..., existed: bool = ...) -> None: ...
+    def __init__(self, experiment: _Optional[_Union[Experiment, _Mapping]] = ..., existed: _Optional[bool] = ...) -> None: ...
 
 class LogHparamsRequest(_message.Message):
     __slots__ = ("experiment_id", "hparams")
@@ -134,7 +134,7 @@ class SyncResponse(_message.Message):
     SYNCED_FIELD_NUMBER: _ClassVar[int]
     experiment: Experiment
     synced: bool
-    def __init__(self, experiment: _Optional[_Union[Experiment, _Mapping]] = ..., synced: bool = ...) -> None: ...
+    def __init__(self, experiment: _Optional[_Union[Experiment, _Mapping]] = ..., synced: _Optional[bool] = ...) -> None: ...
 
 class CloseExperimentRequest(_message.Message):
     __slots__ = ("experiment_id", "timeout_ms")
@@ -150,7 +150,7 @@ class CloseExperimentResponse(_message.Message):
     SYNCED_FIELD_NUMBER: _ClassVar[int]
     experiment: Experiment
     synced: bool
-    def __init__(self, experiment: _Optional[_Union[Experiment, _Mapping]] = ..., synced: bool = ...) -> None: ...
+    def __init__(self, experiment: _Optional[_Union[Experiment, _Mapping]] = ..., synced: _Optional[bool] = ...) -> None: ...
 
 class GetUrlRequest(_message.Message):
     __slots__ = ("experiment_id", "logger")

@@ -105,7 +105,7 @@ class MathPolicy(_message.Message):
     fold_base_letters: bool
     expand_dots: bool
     log_abs_optional: bool
-    def __init__(self, ordered_lists: bool = ..., rounding_digits: _Optional[int] = ..., percent_lenient: bool = ..., units_optional: bool = ..., equation_value: bool = ..., interval_or_pair: bool = ..., require_reduced: bool = ..., degrees: bool = ..., rename_variables: bool = ..., tuple_or_set: bool = ..., log_is_natural: bool = ..., delta_value: bool = ..., math_in_prose: bool = ..., integration_constants: bool = ..., chemical_formulas: bool = ..., vector_notations: bool = ..., chinese_words: bool = ..., dates_and_times: bool = ..., regional_numerals: bool = ..., unit_names: bool = ..., fold_base_letters: bool = ..., expand_dots: bool = ..., log_abs_optional: bool = ...) -> None: ...
+    def __init__(self, ordered_lists: _Optional[bool] = ..., rounding_digits: _Optional[int] = ..., percent_lenient: _Optional[bool] = ..., units_optional: _Optional[bool] = ..., equation_value: _Optional[bool] = ..., interval_or_pair: _Optional[bool] = ..., require_reduced: _Optional[bool] = ..., degrees: _Optional[bool] = ..., rename_variables: _Optional[bool] = ..., tuple_or_set: _Optional[bool] = ..., log_is_natural: _Optional[bool] = ..., delta_value: _Optional[bool] = ..., math_in_prose: _Optional[bool] = ..., integration_constants: _Optional[bool] = ..., chemical_formulas: _Optional[bool] = ..., vector_notations: _Optional[bool] = ..., chinese_words: _Optional[bool] = ..., dates_and_times: _Optional[bool] = ..., regional_numerals: _Optional[bool] = ..., unit_names: _Optional[bool] = ..., fold_base_letters: _Optional[bool] = ..., expand_dots: _Optional[bool] = ..., log_abs_optional: _Optional[bool] = ...) -> None: ...
 
 class GradeMathRequest(_message.Message):
     __slots__ = ("items", "policy")
@@ -187,13 +187,13 @@ class TextScorer(_message.Message):
     strip_punctuation: bool
     compare: ExactComparison
     ordered_lists: bool
-    def __init__(self, case_sensitive: bool = ..., normalize_whitespace: bool = ..., strip_punctuation: bool = ..., compare: _Optional[_Union[ExactComparison, str]] = ..., ordered_lists: bool = ...) -> None: ...
+    def __init__(self, case_sensitive: _Optional[bool] = ..., normalize_whitespace: _Optional[bool] = ..., strip_punctuation: _Optional[bool] = ..., compare: _Optional[_Union[ExactComparison, str]] = ..., ordered_lists: _Optional[bool] = ...) -> None: ...
 
 class RegexScorer(_message.Message):
     __slots__ = ("full",)
     FULL_FIELD_NUMBER: _ClassVar[int]
     full: bool
-    def __init__(self, full: bool = ...) -> None: ...
+    def __init__(self, full: _Optional[bool] = ...) -> None: ...
 
 class NumericScorer(_message.Message):
     __slots__ = ("absolute_tolerance", "relative_tolerance")
@@ -217,7 +217,7 @@ class FormatScorer(_message.Message):
     boxed: bool
     marks: Marks
     json_schema: str
-    def __init__(self, boxed: bool = ..., marks: _Optional[_Union[Marks, _Mapping]] = ..., json_schema: _Optional[str] = ...) -> None: ...
+    def __init__(self, boxed: _Optional[bool] = ..., marks: _Optional[_Union[Marks, _Mapping]] = ..., json_schema: _Optional[str] = ...) -> None: ...
 
 class Marks(_message.Message):
     __slots__ = ("marks",)
@@ -283,7 +283,7 @@ class OutputComparison(_message.Message):
     by_token: bool
     absolute_tolerance: float
     relative_tolerance: float
-    def __init__(self, by_token: bool = ..., absolute_tolerance: _Optional[float] = ..., relative_tolerance: _Optional[float] = ...) -> None: ...
+    def __init__(self, by_token: _Optional[bool] = ..., absolute_tolerance: _Optional[float] = ..., relative_tolerance: _Optional[float] = ...) -> None: ...
 
 class InputOutputTests(_message.Message):
     __slots__ = ("json", "comparison")
@@ -437,7 +437,7 @@ class CriterionScore(_message.Message):
     score: float
     reason: str
     clamped: bool
-    def __init__(self, name: _Optional[str] = ..., score: _Optional[float] = ..., reason: _Optional[str] = ..., clamped: bool = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., score: _Optional[float] = ..., reason: _Optional[str] = ..., clamped: _Optional[bool] = ...) -> None: ...
 
 class RubricGrade(_message.Message):
     __slots__ = ("grade", "criteria", "prompt_tokens", "completion_tokens")

@@ -17,7 +17,7 @@ class ComputeKLSampleTrainRequest(_message.Message):
     training_logprobs: _containers.RepeatedCompositeFieldContainer[_types_pb2.Tensor]
     extended: bool
     columns: _types_pb2.Columns
-    def __init__(self, data: _Optional[_Iterable[_Union[_types_pb2.Datum, _Mapping]]] = ..., training_logprobs: _Optional[_Iterable[_Union[_types_pb2.Tensor, _Mapping]]] = ..., extended: bool = ..., columns: _Optional[_Union[_types_pb2.Columns, _Mapping]] = ...) -> None: ...
+    def __init__(self, data: _Optional[_Iterable[_Union[_types_pb2.Datum, _Mapping]]] = ..., training_logprobs: _Optional[_Iterable[_Union[_types_pb2.Tensor, _Mapping]]] = ..., extended: _Optional[bool] = ..., columns: _Optional[_Union[_types_pb2.Columns, _Mapping]] = ...) -> None: ...
 
 class ComputeKLSampleTrainResponse(_message.Message):
     __slots__ = ("metrics", "action_tokens", "per_sequence")
@@ -90,7 +90,7 @@ class IncorporateKLPenaltyRequest(_message.Message):
     columns: _types_pb2.Columns
     reverse_kl: bool
     datasets: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, data: _Optional[_Iterable[_Union[_types_pb2.Datum, _Mapping]]] = ..., base: _Optional[_Union[LogprobSource, _Mapping]] = ..., kl_penalty_coef: _Optional[float] = ..., kl_discount_factor: _Optional[float] = ..., deadline_ms: _Optional[int] = ..., columns: _Optional[_Union[_types_pb2.Columns, _Mapping]] = ..., reverse_kl: bool = ..., datasets: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, data: _Optional[_Iterable[_Union[_types_pb2.Datum, _Mapping]]] = ..., base: _Optional[_Union[LogprobSource, _Mapping]] = ..., kl_penalty_coef: _Optional[float] = ..., kl_discount_factor: _Optional[float] = ..., deadline_ms: _Optional[int] = ..., columns: _Optional[_Union[_types_pb2.Columns, _Mapping]] = ..., reverse_kl: _Optional[bool] = ..., datasets: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class IncorporateKLPenaltyResponse(_message.Message):
     __slots__ = ("metrics", "advantages", "usage", "without_penalty")

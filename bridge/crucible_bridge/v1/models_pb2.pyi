@@ -145,7 +145,7 @@ class ComputeLogprobsRequest(_message.Message):
     last_n: int
     add_special_tokens: bool
     teachers: _containers.RepeatedCompositeFieldContainer[Teacher]
-    def __init__(self, model: _Optional[_Union[_types_pb2.ModelRef, _Mapping]] = ..., sequences: _Optional[_Iterable[_Union[_types_pb2.ModelInput, _Mapping]]] = ..., limits: _Optional[_Union[BatchLimits, _Mapping]] = ..., items: _Optional[_Iterable[_Union[LogprobsItem, _Mapping]]] = ..., top_k: _Optional[int] = ..., last_n: _Optional[int] = ..., add_special_tokens: bool = ..., teachers: _Optional[_Iterable[_Union[Teacher, _Mapping]]] = ...) -> None: ...
+    def __init__(self, model: _Optional[_Union[_types_pb2.ModelRef, _Mapping]] = ..., sequences: _Optional[_Iterable[_Union[_types_pb2.ModelInput, _Mapping]]] = ..., limits: _Optional[_Union[BatchLimits, _Mapping]] = ..., items: _Optional[_Iterable[_Union[LogprobsItem, _Mapping]]] = ..., top_k: _Optional[int] = ..., last_n: _Optional[int] = ..., add_special_tokens: _Optional[bool] = ..., teachers: _Optional[_Iterable[_Union[Teacher, _Mapping]]] = ...) -> None: ...
 
 class SequenceLogprobs(_message.Message):
     __slots__ = ("logprobs", "problem", "first", "tokens", "top_tokens", "top_logprobs", "target_logprobs")
@@ -209,7 +209,7 @@ class ForwardRequest(_message.Message):
     items: _containers.RepeatedCompositeFieldContainer[ForwardItem]
     train_on: str
     add_special_tokens: bool
-    def __init__(self, model: _Optional[_Union[_types_pb2.ModelRef, _Mapping]] = ..., data: _Optional[_Iterable[_Union[_types_pb2.Datum, _Mapping]]] = ..., limits: _Optional[_Union[BatchLimits, _Mapping]] = ..., items: _Optional[_Iterable[_Union[ForwardItem, _Mapping]]] = ..., train_on: _Optional[str] = ..., add_special_tokens: bool = ...) -> None: ...
+    def __init__(self, model: _Optional[_Union[_types_pb2.ModelRef, _Mapping]] = ..., data: _Optional[_Iterable[_Union[_types_pb2.Datum, _Mapping]]] = ..., limits: _Optional[_Union[BatchLimits, _Mapping]] = ..., items: _Optional[_Iterable[_Union[ForwardItem, _Mapping]]] = ..., train_on: _Optional[str] = ..., add_special_tokens: _Optional[bool] = ...) -> None: ...
 
 class ForwardOutput(_message.Message):
     __slots__ = ("logprobs", "loss", "problem", "tokens", "weights")

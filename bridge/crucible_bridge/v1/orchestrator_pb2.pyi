@@ -54,7 +54,7 @@ class SampleQuestion(_message.Message):
     num_samples: int
     sampling: _types_pb2.SamplingParams
     plain: bool
-    def __init__(self, model_input: _Optional[_Union[_types_pb2.ModelInput, _Mapping]] = ..., text: _Optional[str] = ..., conversation: _Optional[_Union[_types_pb2.Conversation, _Mapping]] = ..., num_samples: _Optional[int] = ..., sampling: _Optional[_Union[_types_pb2.SamplingParams, _Mapping]] = ..., plain: bool = ...) -> None: ...
+    def __init__(self, model_input: _Optional[_Union[_types_pb2.ModelInput, _Mapping]] = ..., text: _Optional[str] = ..., conversation: _Optional[_Union[_types_pb2.Conversation, _Mapping]] = ..., num_samples: _Optional[int] = ..., sampling: _Optional[_Union[_types_pb2.SamplingParams, _Mapping]] = ..., plain: _Optional[bool] = ...) -> None: ...
 
 class LogprobsQuestion(_message.Message):
     __slots__ = ("sequence",)
@@ -253,4 +253,4 @@ class AnsweredEnvironment(_message.Message):
     stop: _containers.RepeatedScalarFieldContainer[str]
     stop_tokens: _containers.RepeatedScalarFieldContainer[int]
     tags: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, text: _Optional[str] = ..., conversation: _Optional[_Union[_types_pb2.Conversation, _Mapping]] = ..., model_input: _Optional[_Union[_types_pb2.ModelInput, _Mapping]] = ..., reward: _Optional[float] = ..., done: bool = ..., metrics: _Optional[_Mapping[str, float]] = ..., stop: _Optional[_Iterable[str]] = ..., stop_tokens: _Optional[_Iterable[int]] = ..., tags: _Optional[_Iterable[str]] = ...) -> None: ...
+    def __init__(self, text: _Optional[str] = ..., conversation: _Optional[_Union[_types_pb2.Conversation, _Mapping]] = ..., model_input: _Optional[_Union[_types_pb2.ModelInput, _Mapping]] = ..., reward: _Optional[float] = ..., done: _Optional[bool] = ..., metrics: _Optional[_Mapping[str, float]] = ..., stop: _Optional[_Iterable[str]] = ..., stop_tokens: _Optional[_Iterable[int]] = ..., tags: _Optional[_Iterable[str]] = ...) -> None: ...

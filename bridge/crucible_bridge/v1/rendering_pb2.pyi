@@ -169,7 +169,7 @@ class TokenizeRequest(_message.Message):
     model: _types_pb2.ModelRef
     texts: _containers.RepeatedScalarFieldContainer[str]
     add_special_tokens: bool
-    def __init__(self, model: _Optional[_Union[_types_pb2.ModelRef, _Mapping]] = ..., texts: _Optional[_Iterable[str]] = ..., add_special_tokens: bool = ...) -> None: ...
+    def __init__(self, model: _Optional[_Union[_types_pb2.ModelRef, _Mapping]] = ..., texts: _Optional[_Iterable[str]] = ..., add_special_tokens: _Optional[bool] = ...) -> None: ...
 
 class Tokenized(_message.Message):
     __slots__ = ("tokens", "problem")
@@ -199,7 +199,7 @@ class DetokenizeRequest(_message.Message):
     model: _types_pb2.ModelRef
     sequences: _containers.RepeatedCompositeFieldContainer[TokenSequence]
     skip_special_tokens: bool
-    def __init__(self, model: _Optional[_Union[_types_pb2.ModelRef, _Mapping]] = ..., sequences: _Optional[_Iterable[_Union[TokenSequence, _Mapping]]] = ..., skip_special_tokens: bool = ...) -> None: ...
+    def __init__(self, model: _Optional[_Union[_types_pb2.ModelRef, _Mapping]] = ..., sequences: _Optional[_Iterable[_Union[TokenSequence, _Mapping]]] = ..., skip_special_tokens: _Optional[bool] = ...) -> None: ...
 
 class Detokenized(_message.Message):
     __slots__ = ("text", "problem")

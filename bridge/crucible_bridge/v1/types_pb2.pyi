@@ -141,7 +141,7 @@ class ToolSpec(_message.Message):
     parameters: str
     strict: bool
     returns: str
-    def __init__(self, name: _Optional[str] = ..., description: _Optional[str] = ..., parameters: _Optional[str] = ..., strict: bool = ..., returns: _Optional[str] = ...) -> None: ...
+    def __init__(self, name: _Optional[str] = ..., description: _Optional[str] = ..., parameters: _Optional[str] = ..., strict: _Optional[bool] = ..., returns: _Optional[str] = ...) -> None: ...
 
 class ChatMessage(_message.Message):
     __slots__ = ("role", "content", "parts", "tool_calls", "tool_call_id", "name", "reasoning", "weight")
@@ -319,7 +319,7 @@ class Problem(_message.Message):
     message: str
     field: str
     retryable: bool
-    def __init__(self, reason: _Optional[str] = ..., message: _Optional[str] = ..., field: _Optional[str] = ..., retryable: bool = ...) -> None: ...
+    def __init__(self, reason: _Optional[str] = ..., message: _Optional[str] = ..., field: _Optional[str] = ..., retryable: _Optional[bool] = ...) -> None: ...
 
 class Usage(_message.Message):
     __slots__ = ("prompt_tokens", "cached_prompt_tokens", "reasoning_tokens", "output_tokens", "calls", "unreported_calls", "cost", "judges")

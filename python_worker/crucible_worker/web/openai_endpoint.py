@@ -22,6 +22,7 @@ import uvicorn
 from crucible_bridge.errors import (
     BridgeError,
     DeadlineExceeded,
+    FailedPrecondition,
     InternalError,
     InvalidField,
     NotFound,
@@ -214,7 +215,7 @@ class OpenAIApp:
             ref = model_named(name)
             backend = self._parts.models.get(type(ref))
             if backend is None:
-                raise NotFound("has no backend in this worker", reason=Reason.NO_BACKEND, field="model")
+                raise FailedPrecondition("has no backend in this worker", reason=Reason.NO_BACKEND, field="model")
             await backend.check(ref)
             return _model(name, name.partition(":")[0])
         infos = await self._parts.backends()
@@ -371,7 +372,7 @@ class OpenAIApp:
                 one.text and (one.logprobs is None or not one.tokens) for one in item.sequences
             ):
                 message = "needs log-probabilities by tokens, which the model's backend does not report"
-                raise InvalidField("logprobs", message, reason=Reason.NO_TOP_LOGPROBS)
+                raise FailedPrecondition(message, reason=Reason.NO_TOP_LOGPROBS, field="logprobs")
         return answer.items, answer.model_fingerprint
 
     async def _measured(self, call: OpenAICall, received: float) -> Sequence[SequenceLogprobs]:

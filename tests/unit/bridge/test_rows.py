@@ -290,11 +290,9 @@ def test_the_metadata_of_a_row_is_bounded(given):
     assert len(read.sample(given).metadata) == 10_000
 
 
-values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=9),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
-    max_leaves=6,
-)
+leaves = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=9)
+lists = st.lists(leaves, max_size=3) | st.dictionaries(st.text(max_size=5), leaves, max_size=3)
+values = leaves | lists | st.lists(lists, max_size=3) | st.dictionaries(st.text(max_size=5), lists, max_size=3)
 names = st.text(max_size=5) | st.sampled_from(
     (
         *("input", "target", "output", "targets", "question", "answer", "prompt", "completion", "messages", "text"),
