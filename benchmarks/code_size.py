@@ -64,7 +64,7 @@ def main() -> None:
     report(claims, as_json=options.json)
 
 
-MOST_FILES, MOST_LINES = 480, 74_500
+MOST_FILES, MOST_LINES = 480, 75_000
 """Figures that were reached; a change that needs more says why, and raises them."""
 
 
