@@ -55,7 +55,7 @@ class CallPace:
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
                 self.end()
-            else:
+            elif turn in self._waiting:  # else it was taken out between the cancellation and this
                 self._waiting.remove(turn)
             raise
 

@@ -355,7 +355,12 @@ class RetryPolicy:
                     pace.end()
                     continue
             if counter is not None and self.budget is not None:
-                await self.budget.room()
+                try:
+                    await self.budget.room()
+                except BaseException:  # the sample was cancelled: its turn goes to another one
+                    if pace is not None:
+                        pace.end()
+                    raise
             attempt += 1
             if self._closed:
                 if pace is not None:

@@ -8,7 +8,7 @@ from crucible_bridge.errors import BackendError, Cancelled
 from crucible_bridge.types import ModelInput, SamplingParams
 from crucible_worker.inference import pacing, retries
 from crucible_worker.inference.pacing import LIMITED_ATTEMPTS, CallPace
-from crucible_worker.inference.retries import ATTEMPTS_PER_CALL, RetryPolicy
+from crucible_worker.inference.retries import ATTEMPTS_PER_CALL, RetryingModel, RetryPolicy
 from crucible_worker.testing import ScriptedModel
 from crucible_worker.util.tasks import Backoff
 
@@ -133,3 +133,51 @@ async def test_calls_wait_in_the_order_of_their_arrival_and_go_when_it_closes():
     gate.close()
     with pytest.raises(Cancelled):
         await late
+
+
+async def test_a_call_that_is_cancelled_as_its_turn_comes_leaves_its_place():
+    """It ends as cancelled, and the next one has the turn, in whichever order both happen."""
+    for end_first in (False, True):
+        pace = CallPace()
+        await pace.begin()
+        pace.refused(0.0, 0.0)
+        first, second = (asyncio.create_task(pace.begin()) for _ in range(2))
+        await asyncio.sleep(0)
+        if end_first:
+            pace.end()
+        first.cancel()
+        if not end_first:
+            pace.end()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        await second
+        pace.end()
+        await pace.begin()
+
+
+class Spent:
+    """A budget that is spent."""
+
+    async def room(self) -> None:
+        await asyncio.get_running_loop().create_future()
+
+    def close(self) -> None:
+        """Nothing waits here."""
+
+
+async def test_a_sample_that_ends_while_it_waits_for_a_budget_leaves_its_turn():
+    """Otherwise the server's turns would be used up by samples that are gone."""
+    gate, model = RetryPolicy(1), ScriptedModel()
+    pace = gate._pace_of(model)
+    await pace.begin()
+    pace.refused(0.0, 0.0)
+    pace.end()
+    gate.budget = Spent()
+    waiting = asyncio.create_task(RetryingModel(model, gate).sample(PROMPT, PARAMS))
+    await asyncio.sleep(0)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    gate.budget = None
+    async with asyncio.timeout(60):
+        assert len(await RetryingModel(model, gate).sample(PROMPT, PARAMS)) == 1
