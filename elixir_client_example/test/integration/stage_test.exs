@@ -224,6 +224,93 @@ defmodule CrucibleBridge.StageTest do
     assert first.value > last.value
   end
 
+  describe "stop_on" do
+    defp stopping(changes) do
+      part = [dataset: "builtin:arithmetic", limit: 20]
+
+      plan = [
+        eval_every: 100,
+        evaluations: [[evaluators: "nll"] ++ part],
+        infrequent_eval_every: 0,
+        infrequent_evaluations: [[evaluators: "accuracy", sampling: [max_tokens: 8]] ++ part]
+      ]
+
+      # Better at 200, and the same from there on.
+      model = &if(&1.state.global_step < 200, do: "embedded:arithmetic@180", else: "embedded:arithmetic@320")
+      Keyword.merge([plan: plan, model: model], changes)
+    end
+
+    defp reach(context, step) do
+      {:ok, context} = Evaluate.execute(put_in(context.state.global_step, step))
+      context
+    end
+
+    # The worker compares after an evaluation has ended, while steps go on.
+    defp until_stopped(context, step) do
+      context = reach(context, step)
+
+      if Evaluate.training?(context) do
+        Process.sleep(50)
+        until_stopped(context, step)
+      else
+        context
+      end
+    end
+
+    test "a run stops once no better checkpoint comes, with the reason and the best step", %{run_id: run_id} do
+      before = context(run_id, 0, %{stage_opts: stopping(stop_on: "nll", patience: 2)})
+      assert Evaluate.validate(before) == :ok
+      after_all = [100, 200, 300, 400] |> Enum.reduce(before, &reach(&2, &1)) |> until_stopped(401)
+
+      assert Evaluate.stopped?(after_all)
+      best = Enum.find(after_all.metrics, &(&1.name == "nll" and &1.step == 200))
+      stopped = after_all.state.eval_stopped
+      assert %{metric: "nll", step: 401, last_step: 400, evaluations: 2, best_step: 200} = stopped
+      assert stopped.best_evaluation_id == best.metadata.evaluation_id
+      assert stopped.best_value == best.value
+      assert stopped.reason =~ ~r/^nll of step 200 \(0\.\d+\) was not improved in 2 evaluations, up to step 400/
+
+      # It was the last step: what is due then was waited for.
+      assert after_all.state.eval_pending == []
+      recorded = Enum.group_by(after_all.metrics, & &1.name, & &1.step)
+      assert Enum.sort(recorded["nll"]) == [100, 200, 300, 400, 401]
+      assert recorded["accuracy"] == [401]
+      assert reach(after_all, 500) == put_in(after_all.state.global_step, 500)
+
+      # In another VM the run counts what it has reached; a plan that only reports stops nothing.
+      assert %{best_step: 200, last_step: 400} = reach(before, 402).state.eval_stopped
+      refute before |> reach(300) |> Evaluate.stopped?()
+      as_fields = stopping(stop_on: [metric: "nll"], patience: 2)
+      assert Evaluate.stopped?(reach(%{before | stage_opts: as_fields}, 402))
+      reports = update_in(stopping([])[:plan], &Keyword.put(&1, :patience, metric: "nll", patience: 2))
+      refute Evaluate.stopped?(reach(%{before | stage_opts: reports}, 402))
+    end
+
+    test "what cannot be used is refused before anything is evaluated", %{run_id: run_id} do
+      for {changes, said} <- [
+            {[stop_on: "nll", plan: nil], "stop_on needs a plan: give the stage `plan: [...]`"},
+            {[patience: 2], "patience is only allowed with stop_on"},
+            {[stop_on: "nll", patience: 0], "patience is 0, must be a whole number, at least 1"},
+            {[stop_on: "nll", patience: 2.5], "patience is 2.5, must be a whole number, at least 1"},
+            {[stop_on: ""], "stop_on.metric is empty"},
+            {[stop_on: 7], "stop_on is neither keywords nor a map"},
+            {[stop_on: [metric: "nll", goal: :up]], "stop_on.goal has :up; there are :higher, :lower"},
+            {[stop_on: [metric: "nll", minimum: 1]], "stop_on has :minimum"},
+            {[stop_on: %{metric: "nll", patience: 0}], "stop_on.patience is 0, must be at least 1"}
+          ] do
+        before = context(run_id, 100, %{stage_opts: stopping(changes)})
+        assert {:error, %Error{code: :invalid_argument} = error} = Evaluate.validate(before)
+        assert Exception.message(error) =~ said
+        assert {:error, {:evaluation_failed, ^error}} = Evaluate.execute(before)
+      end
+    end
+
+    test "a metric that no evaluation of the plan yields is refused by the worker", %{run_id: run_id} do
+      before = context(run_id, 100, %{stage_opts: stopping(stop_on: "bleu")})
+      assert {:error, {:evaluation_failed, %Error{field: "patience.metric"}}} = Evaluate.execute(before)
+    end
+  end
+
   test "what a worker that dies leaves of a plan goes on at the next one", %{run_id: run_id} do
     worker = TestWorker.start()
     conn = start_supervised!({Connection, name: nil, address: worker.address}, id: :other)

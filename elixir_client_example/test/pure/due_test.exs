@@ -3,7 +3,7 @@ defmodule CrucibleBridge.DueTest do
 
   alias CrucibleBridge.Stages.Evaluate
 
-  doctest Evaluate, only: [due?: 2]
+  doctest Evaluate, only: [due?: 2, stopped?: 1, training?: 1]
 
   test "every number of steps is due at those that it divides, 0 included, and at the last" do
     due = for step <- 0..6, Evaluate.due?(3, %{step: step, last: step == 5}), do: step

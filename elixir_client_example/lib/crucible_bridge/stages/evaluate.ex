@@ -23,6 +23,8 @@ defmodule CrucibleBridge.Stages.Evaluate do
       these options that raises is such an error
     * `:report` - `:markdown`, `:html` or `:json`: put a report in the state's `:eval_report`
     * `:plan` - a plan in place of an evaluation, see `CrucibleBridge.Stages.Plan`: training goes on meanwhile
+    * `:stop_on`, `:patience` - with a plan: stop once this metric has brought no better checkpoint in so many evaluations
+      in a row, 3 if absent; see `stopped?/1`, and `CrucibleBridge.Stages.Plan` for what they may be
 
   An evaluation's id is made of the run's id, the stage's name and the step, so that a step which is run again after a crash
   resumes its evaluation. So are the name that a session's weights are saved by, and that of a model that stays here.
@@ -42,7 +44,7 @@ defmodule CrucibleBridge.Stages.Evaluate do
   # Kitchen is no dependency.
   if Code.ensure_loaded?(CrucibleKitchen.Stage), do: @behaviour(CrucibleKitchen.Stage)
 
-  @own [:eval_every, :last, :on_error, :report, :plan]
+  @own [:eval_every, :last, :on_error, :report, :plan, :stop_on, :patience]
 
   @type context :: map()
 
@@ -59,7 +61,7 @@ defmodule CrucibleBridge.Stages.Evaluate do
 
     cond do
       Map.get(context.config, :skip_eval, false) -> {:ok, put(context, :eval_results, %{skipped: true})}
-      own[:plan] -> context |> Plan.execute(own[:plan], opts, moment) |> ended(context, own)
+      planned?(own) -> context |> plan(own, opts, moment) |> ended(context, own)
       due?(own[:eval_every], moment) -> context |> evaluate(own, opts, moment) |> ended(context, own)
       true -> {:ok, context}
     end
@@ -73,13 +75,46 @@ defmodule CrucibleBridge.Stages.Evaluate do
       description: "Evaluates by a crucible-bridge worker and records every metric",
       required: [],
       optional: @own ++ [:model, :dataset],
-      types: %{eval_every: :integer, last: :boolean, on_error: :atom, report: :atom, plan: :keyword}
+      types: %{
+        eval_every: :integer,
+        last: :boolean,
+        on_error: :atom,
+        report: :atom,
+        plan: :keyword,
+        stop_on: :any,
+        patience: :integer
+      }
     }
   end
 
-  @doc "Nothing is needed before."
-  @spec validate(context()) :: :ok
-  def validate(_context), do: :ok
+  @doc "Whether `:stop_on` and `:patience` can be used."
+  @spec validate(context()) :: :ok | {:error, Error.t()}
+  def validate(context) do
+    own = context |> options() |> Keyword.take(@own)
+    if planned?(own), do: with({:ok, _plan} <- stopping(own), do: :ok), else: :ok
+  end
+
+  @doc """
+  Whether the run is to stop, as `:stop_on` says: the state has `:eval_stopped` then, see `CrucibleBridge.Stages.Plan`.
+
+  It stops an `async_loop` of Kitchen, as `stop_when: &CrucibleBridge.Stages.Evaluate.stopped?/1`. No other loop of Kitchen
+  ends early. There `conditional &CrucibleBridge.Stages.Evaluate.training?/1 do` around all that a loop does passes over
+  what is left of it; the stages behind the loop run. Kitchen does not nest conditionals.
+
+      iex> CrucibleBridge.Stages.Evaluate.stopped?(%{state: %{global_step: 60}})
+      false
+  """
+  @spec stopped?(context()) :: boolean()
+  def stopped?(context), do: Map.has_key?(context.state, :eval_stopped)
+
+  @doc """
+  Whether the run goes on: the opposite of `stopped?/1`.
+
+      iex> CrucibleBridge.Stages.Evaluate.training?(%{state: %{global_step: 60}})
+      true
+  """
+  @spec training?(context()) :: boolean()
+  def training?(context), do: not stopped?(context)
 
   @doc "Nothing is taken back: an evaluation that was started goes on."
   @spec rollback(context(), term()) :: context()
@@ -100,6 +135,15 @@ defmodule CrucibleBridge.Stages.Evaluate do
   def due?(nil, _moment), do: true
   def due?(0, _moment), do: false
   def due?(every, %{step: step}), do: rem(step, every) == 0
+
+  defp planned?(own), do: Enum.any?([:plan, :stop_on, :patience], &(own[&1] != nil))
+
+  defp stopping(own), do: Plan.stopping(own[:plan], own[:stop_on], own[:patience])
+
+  defp plan(context, own, opts, moment) do
+    with {:ok, plan} <- stopping(own),
+         do: Plan.execute(context, plan, opts, Map.put(moment, :stops, own[:stop_on] != nil))
+  end
 
   defp evaluate(context, own, opts, moment) do
     stem = "#{moment.run_id}-#{moment.stage}-#{moment.step}"

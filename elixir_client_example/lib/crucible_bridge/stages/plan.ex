@@ -18,16 +18,71 @@ defmodule CrucibleBridge.Stages.Plan do
   worker that is gone is waited for as `:patience_ms` says.
 
   An evaluation that failed is in the state's `:eval_failed`, by its id, and stops nothing.
+
+  ## Early stopping
+
+      stage(:evaluate, CrucibleBridge.Stages.Evaluate, plan: [...], stop_on: "nll", patience: 3)
+
+  `:stop_on` is a metric of the plan: its full key, or its end if one evaluation alone has it. Whether more or less is better
+  is what the evaluator declares. `[metric: "nll", min_delta: 0.01]` also says `:goal`, `:min_delta`, `:confidence` and
+  `:patience`, as `CrucibleBridge.V1.Patience`. Both options replace the `:patience` of the plan, which reports alone and
+  stops nothing.
+
+  Training never waits: each time that the stage is reached, it looks for what the worker has reported, at most once a second. Once
+  there is a plateau, the step is taken as the last one: what is due at the last step is evaluated, and all is waited for. Then the
+  state has `:eval_stopped`, which `CrucibleBridge.Stages.Evaluate.stopped?/1` tells a workflow, and the stage does nothing
+  more. It is a map of `:reason`, a sentence, `:metric`, `:step` (where it was stopped), `:last_step` (the last one that was
+  compared), `:evaluations` (how many were not better), `:best_step`, `:best_evaluation_id` and `:best_value`.
+
+  A run that resumes counts its steps before that one. A plateau at a later step, of a training that went further, counts
+  once that step is reached.
   """
 
-  alias CrucibleBridge.{Connection, Error, ModelRef, Patience, Results, Specification}
+  alias CrucibleBridge.{Connection, Error, ModelRef, Patience, Results, Specification, V1}
   alias CrucibleBridge.Stages.{Evaluate, Recording}
+  alias CrucibleBridge.Wire.Message
+
+  require Logger
 
   # States after which nothing changes.
   @final [:completed, :failed, :cancelled]
+  @patience 3
+  # Between two looks for a plateau.
+  @look_ms 1_000
+
+  @doc "The plan with what training is stopped on; the patience is that many evaluations, #{@patience} if absent."
+  @spec stopping(keyword() | nil, term(), term()) :: {:ok, keyword()} | {:error, Error.t()}
+  def stopping(nil, _stop_on, _patience),
+    do: {:error, Error.invalid("stop_on", "needs a plan: give the stage `plan: [...]`")}
+
+  def stopping(plan, nil, nil), do: {:ok, plan}
+  def stopping(_plan, nil, _patience), do: {:error, Error.invalid("patience", "is only allowed with stop_on")}
+
+  def stopping(_plan, _stop_on, patience) when patience != nil and not (is_integer(patience) and patience >= 1),
+    do: {:error, Error.invalid("patience", "is #{inspect(patience)}, must be a whole number, at least 1")}
+
+  def stopping(plan, stop_on, patience) do
+    with {:ok, message} <- stop_on |> patient(patience) |> Message.build(V1.Patience, "stop_on"),
+         do: {:ok, Keyword.put(plan, :patience, message)}
+  end
+
+  defp patient(metric, patience) when is_binary(metric) or is_atom(metric),
+    do: [metric: to_string(metric), patience: patience || @patience]
+
+  defp patient(%{} = fields, patience) when not is_struct(fields), do: fields |> Map.to_list() |> patient(patience)
+
+  defp patient(fields, patience) do
+    cond do
+      not Keyword.keyword?(fields) -> fields
+      patience -> Keyword.put(fields, :patience, patience)
+      true -> Keyword.put_new(fields, :patience, @patience)
+    end
+  end
 
   @doc "Tells of a step, and records what has ended."
   @spec execute(map(), keyword(), keyword(), map()) :: {:ok, map()} | {:error, Error.t()}
+  def execute(%{state: %{eval_stopped: _}} = context, _plan, _opts, _moment), do: {:ok, context}
+
   def execute(context, plan, opts, moment) do
     conn = Keyword.get(opts, :conn, Connection)
     # Each call of the worker may be made again: it starts nothing twice.
@@ -35,9 +90,11 @@ defmodule CrucibleBridge.Stages.Plan do
     plan = Keyword.merge([plan_id: moment.run_id, run_id: moment.run_id], plan)
 
     with {:ok, context} <- register(context, call, plan),
-         {:ok, context} <- tell(context, call, plan, opts, moment) do
-      collect(context, call, moment)
-    end
+         {:ok, context, stopped} <- look(context, call, plan, moment),
+         moment = if(stopped, do: %{moment | last: true}, else: moment),
+         {:ok, context} <- tell(context, call, plan, opts, moment),
+         {:ok, context} <- collect(context, call, moment),
+         do: {:ok, stop(context, stopped)}
   end
 
   # Whoever waited says how far it got.
@@ -52,6 +109,72 @@ defmodule CrucibleBridge.Stages.Plan do
     with {:ok, message} <- Specification.plan(plan),
          {:ok, _registered} <- call.(&CrucibleBridge.register_plan(&1, message)),
          do: {:ok, put(context, :eval_plan, message.plan_id)}
+  end
+
+  # Of the last step there is nothing to stop.
+  defp look(context, call, plan, %{stops: true, last: false} = moment) do
+    looked = Map.get(context.state, :eval_looked, %{through: 0, plateau: nil, at: nil})
+    now = System.monotonic_time(:millisecond)
+
+    if looked.at != nil and now - looked.at < @look_ms do
+      {:ok, context, stopped(looked.plateau, moment)}
+    else
+      with {:ok, looked} <- call.(&looked(&1, looked, plan[:run_id], context.state.eval_plan)) do
+        looked = %{looked | at: System.monotonic_time(:millisecond)}
+        {:ok, put(context, :eval_looked, looked), stopped(looked.plateau, moment)}
+      end
+    end
+  end
+
+  defp look(context, _call, _plan, _moment), do: {:ok, context, nil}
+
+  # The run's latest plateau, unless a better step came after it.
+  defp looked(conn, looked, run_id, plan_id) do
+    kinds = [:EVENT_KIND_RUN_BEST, :EVENT_KIND_RUN_PLATEAU]
+
+    with {:ok, batches} <-
+           CrucibleBridge.subscribe(conn, after_sequence: looked.through, kinds: kinds, run_id: run_id, until_now: true) do
+      Enum.reduce_while(batches, {:ok, looked}, fn
+        {:ok, batch}, {:ok, looked} -> {:cont, {:ok, read(looked, batch, plan_id)}}
+        {:error, error}, _looked -> {:halt, {:error, error}}
+      end)
+    end
+  end
+
+  defp read(looked, batch, plan_id) do
+    events = Enum.filter(batch.events, &(&1.metadata["plan_id"] == plan_id))
+
+    Enum.reduce(events, %{looked | through: batch.through_sequence}, fn event, looked ->
+      %{looked | plateau: if(event.kind == :EVENT_KIND_RUN_PLATEAU, do: event)}
+    end)
+  end
+
+  defp stopped(%{step: last, metadata: told, measurements: measured}, %{step: step}) when last <= step do
+    evaluations = trunc(measured["evaluations"])
+    best = String.to_integer(told["best_step"])
+
+    %{
+      reason:
+        "#{told["metric"]} of step #{best} (#{measured["value"]}) was not improved in #{evaluations} evaluations, " <>
+          "up to step #{last}: training is stopped",
+      metric: told["metric"],
+      step: step,
+      last_step: last,
+      evaluations: evaluations,
+      best_step: best,
+      best_evaluation_id: told["best_evaluation_id"],
+      best_value: measured["value"]
+    }
+  end
+
+  # None, or that of a training that went further.
+  defp stopped(_plateau, _moment), do: nil
+
+  defp stop(context, nil), do: context
+
+  defp stop(context, stopped) do
+    Logger.info("[crucible_bridge] #{stopped.reason}")
+    put(context, :eval_stopped, stopped)
   end
 
   defp tell(context, call, plan, opts, moment) do
