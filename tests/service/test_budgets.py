@@ -15,9 +15,15 @@ from crucible_bridge.errors import BridgeError, Code
 from crucible_bridge.events import EventKind
 from crucible_bridge.reasons import Reason
 from crucible_bridge.types import Evaluation, EvaluationState, EvaluatorSpec, Limits, ModelPrice
+from crucible_worker.backends.openai.servers import OpenAIServer
+from crucible_worker.cli.requests import EvaluationToRun
+from crucible_worker.cli.running import EvaluationRun, NotRun, run
+from crucible_worker.config import Settings
+from crucible_worker.util.limits import WorkerLimits
 from tests import needs
 from tests.service.evaluation_kit import asked, log_of, numbered, samples_of
-from tests.service.openai_kit import Reply, Request, ScriptedServer, answer, refusal, worker_on
+from tests.service.logging_kit import restored_logging
+from tests.service.openai_kit import Fault, Reply, Request, ScriptedServer, answer, refusal, worker_on
 
 needs.modules("aiohttp")
 
@@ -239,3 +245,89 @@ async def test_a_bound_that_was_not_given_cannot_be_raised(tmp_path: Path):
         await bridge.evaluation.cancel_evaluation("e")
     assert (error.code, error.field) == (Code.FAILED_PRECONDITION, "max_cost")
     assert not resumed.paused
+
+
+async def test_a_spent_budget_leaves_its_turn_to_others(tmp_path: Path):
+    """With one turn, an evaluation that is paused in the middle keeps no other one from running; then it continues."""
+    server = Metered()
+    limits = WorkerLimits(max_running_evaluations=1)
+    async with (
+        ScriptedServer(server).serving() as fake,
+        worker_on(fake, tmp_path, prices=PRICES, limits=limits) as bridge,
+    ):
+        await bridge.evaluation.start_evaluation(request(limits={"max_output_tokens": 95}))
+        await over_budget(bridge)
+        other = await bridge.evaluation.evaluate(request(evaluation_id="other"))
+        await bridge.evaluation.resume_evaluation("e", max_output_tokens=1000)
+        ended = await bridge.evaluation.evaluate(request(limits={"max_output_tokens": 95}))
+    assert {other.state, ended.state} == {EvaluationState.COMPLETED}
+
+
+async def test_a_larger_bound_reaches_what_still_runs(tmp_path: Path):
+    """Of a run, or given before the first one is reached: the evaluation is not paused by the old one."""
+    server = Metered()
+    limits = {"max_run_cost": 100.0, "max_cost": 200.0}
+    async with ScriptedServer(server).serving() as fake, worker_on(fake, tmp_path, prices=PRICES) as bridge:
+        await bridge.evaluation.start_evaluation(request(evaluation_id="a", run_id="r", limits=limits))
+        await over_budget(bridge, "a")
+        await bridge.evaluation.start_evaluation(request(evaluation_id="b", run_id="r", limits={"max_run_cost": 1.0}))
+        await over_budget(bridge, "b")
+        await bridge.evaluation.resume_evaluation("b", max_run_cost=5000)
+        ended = await bridge.evaluation.evaluate(request(evaluation_id="b", run_id="r"))
+        found = await over_budget(bridge, "a")
+    assert ended.state is EvaluationState.COMPLETED
+    assert found.waiting_for.startswith("a larger max_cost: ")
+
+
+async def test_a_bound_of_a_run_without_a_name_is_that_of_the_evaluation(tmp_path: Path):
+    """It pauses it, and a larger one continues it."""
+    server = Metered()
+    async with ScriptedServer(server).serving() as fake, worker_on(fake, tmp_path, prices=PRICES) as bridge:
+        await bridge.evaluation.start_evaluation(request(limits={"max_run_cost": 95.0}))
+        await over_budget(bridge)
+        await bridge.evaluation.resume_evaluation("e", max_run_cost=1000)
+        ended = await bridge.evaluation.evaluate(request())
+    assert ended.state is EvaluationState.COMPLETED
+
+
+async def test_a_worker_without_the_price_does_not_continue_it(tmp_path: Path):
+    """The bound of the first request stands, whether the second one names it or not."""
+    server = Metered()
+    async with ScriptedServer(server).serving() as fake:
+        async with worker_on(fake, tmp_path, prices=PRICES) as bridge:
+            await bridge.evaluation.start_evaluation(request(limits={"max_cost": 95.0}))
+            await over_budget(bridge)
+            await bridge.worker.drain()
+        async with worker_on(fake, tmp_path) as bridge:
+            error = await refusal_of(lambda: bridge.evaluation.start_evaluation(request()))
+    assert (error.reason, error.field) == (Reason.NO_PRICE, "limits.max_cost")
+
+
+async def test_a_limited_rate_and_a_spent_budget_end_a_command(tmp_path: Path):
+    """Calls that wait for their turn at the server are not in flight: the evaluation is seen as paused."""
+    server = Metered()
+    refused = 0
+
+    def script(call: Request) -> Reply | Fault:
+        nonlocal refused
+        if call.method != "GET" and call.body.get("max_tokens") != 16 and not refused:
+            refused += 1
+            return refusal(429, **{"Retry-After": "0"})
+        return server(call)
+
+    limits = Limits(concurrency=16, max_output_tokens=95)
+    async with ScriptedServer(script).serving() as fake:
+        server_of = OpenAIServer(name="s", base_url=fake.url)
+        settings = Settings(state_dir=tmp_path, endpoints=(server_of,), prices=PRICES).validate()
+        ended: list[EvaluationRun | NotRun] = []
+        to_run = EvaluationToRun(
+            request=asked(model=MODEL, dataset=numbered(60), limits=limits), model=MODEL, label=MODEL
+        )
+        async with asyncio.timeout(LONG):
+            with restored_logging():
+                await run(settings, [to_run], ["accuracy"], ended, quiet=True)
+    assert refused == 1
+    (found,) = ended
+    assert isinstance(found, EvaluationRun)
+    assert found.over_budget
+    assert server.spent < 95 + 10 * 16

@@ -297,7 +297,7 @@ async def run(
                         row, _ = await follows.begin(request, by_command=True)
                     if not await asyncio.to_thread(os.path.isdir, row.directory):
                         lines.say(f"{row.directory}: waits for this directory, which does not exist yet")
-                    await lines.find_paused(row.run_id)
+                    await lines.find_paused(row)
                     async with lines.shown(row.run_id, after):
                         ending = _Ending(parts.evaluations, plans, stops=stops, idle_seconds=idle_seconds)
                         last = await _until_ended(follows, row, lines, ending)
@@ -386,7 +386,7 @@ async def _until_ended(follows: Follows, row: FollowRow, lines: _FollowLines, en
             last = following
             await told.look(following)
             if lines.paused:
-                await until_paused(ending.evaluations, lines.paused)
+                await _all_paused(ending.evaluations, row)
                 return following
             if await ending.due(row, following):
                 await follows.end(row.run_id)
@@ -396,13 +396,20 @@ async def _until_ended(follows: Follows, row: FollowRow, lines: _FollowLines, en
         await asyncio.sleep(LOOK_SECONDS)
 
 
+async def _all_paused(evaluations: Evaluations, row: FollowRow) -> None:
+    """Wait until the calls in flight of a run's evaluations have their answers."""
+    for evaluation in await evaluations.of_run(row.run_id):
+        if waits_for_budget(evaluation):
+            await until_paused(evaluations, evaluation.evaluation_id)
+
+
 async def _ended_or_paused(follows: Follows, row: FollowRow, lines: _FollowLines, ending: _Ending) -> None:
     """Wait for the evaluations under way: until they have ended, or one is paused by its budget."""
     ended = asyncio.ensure_future(follows.ended(row))
     try:
         while not (await asyncio.wait({ended}, timeout=LOOK_SECONDS))[0]:
             if lines.paused:
-                await until_paused(ending.evaluations, lines.paused)
+                await _all_paused(ending.evaluations, row)
                 return
         await ended
     finally:
@@ -448,6 +455,7 @@ class _FollowLines:
         self._after = 0
         self.failed = 0
         """Evaluations that failed."""
+        self._of_plan = ""
         self.paused = ""
         """The last evaluation that was paused by its budget."""
 
@@ -528,16 +536,18 @@ class _FollowLines:
                 self.paused = event.evaluation_id
             self._show(one_line(event.evaluation_id), event)
 
-    async def find_paused(self, run_id: str) -> None:
+    async def find_paused(self, row: FollowRow) -> None:
         """Find an evaluation that an earlier command has left paused by its budget."""
-        for evaluation in await self._evaluations.of_run(run_id):
-            if waits_for_budget(evaluation):
+        self._of_plan = f"{row.plan_id}-step-"
+        for evaluation in await self._evaluations.of_run(row.run_id):
+            if waits_for_budget(evaluation) and evaluation.evaluation_id.startswith(self._of_plan):
                 self.paused = evaluation.evaluation_id
                 return
 
     async def _over_budget(self, evaluation_id: str) -> bool:
         with contextlib.suppress(NotFound):  # it was deleted meanwhile
-            return waits_for_budget(await self._evaluations.get(evaluation_id))
+            evaluation = await self._evaluations.get(evaluation_id)
+            return waits_for_budget(evaluation) and evaluation_id.startswith(self._of_plan)
         return False
 
     async def _tell_end(self, event: Event) -> None:

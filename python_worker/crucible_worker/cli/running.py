@@ -300,6 +300,8 @@ async def _one(
                 if asked.resumes and failed is None:
                     await evaluations.end_pause(asked.request.evaluation_id, asked.bounds)
                 evaluation, existed = await evaluations.start(asked.request, recorded=asked.resumes)
+                if asked.bounds and failed is not None and not evaluation.state.terminal:
+                    evaluation = await evaluations.end_pause(asked.request.evaluation_id, asked.bounds)
         except Refused as refused:
             return NotRun(model=asked.model, name=asked.name, error=refused.error, message=str(refused), refused=True)
         except BridgeError as error:
@@ -397,7 +399,8 @@ async def _shown(evaluations: Evaluations, evaluation_id: str, after: int, label
             for event in events:
                 show(label, event)
                 after, kind = event.sequence, event.kind
-            if kind is EventKind.EVALUATION_PAUSED and waits_for_budget(await evaluations.get(evaluation_id)):
+            paused = any(event.kind is EventKind.EVALUATION_PAUSED for event in events)
+            if paused and waits_for_budget(await evaluations.get(evaluation_id)):
                 await until_paused(evaluations, evaluation_id)
                 return after, False
             if kind is EventKind.EVALUATION_INTERRUPT:

@@ -391,6 +391,8 @@ class Admission:
                         )
                     if row is None:
                         await refuse_without_likelihoods(self.preparer, request, evaluators)
+                    else:
+                        self._refuse_unpriced(row, request, evaluators)
                     plan = await self.preparer.prepare(request, evaluators, caller)
                 taken_on = await self._take_on(
                     request, plan, evaluators, identity, received, again=not waited, by_itself=by_itself
@@ -425,10 +427,22 @@ class Admission:
                 await self.preparer.check_models(request, evaluators)
                 if row is None:
                     await refuse_without_likelihoods(self.preparer, request, evaluators)
+                else:
+                    self._refuse_unpriced(row, request, evaluators)
                 prepare = functools.partial(self.preparer.prepare, request, evaluators)
                 return await self._take_on(request, prepare, evaluators, identity, received, also, again=again)
         finally:
             self._preparing -= 1
+
+    def _refuse_unpriced(
+        self,
+        row: EvaluationRow,
+        request: EvaluateRequest,
+        evaluators: tuple[tuple[EvaluatorSpec, Evaluator], ...],
+    ) -> None:
+        """Refuse to continue what has a bound of the cost, which stands, where a model has no price here."""
+        kept = request_from_record(row.request, row.apart).limits
+        self.preparer.refuse_unpriced(dataclasses.replace(request, limits=kept), evaluators)
 
     async def check_loggers(self, log_to: Sequence[str]) -> None:
         """Refuse loggers that a request may not name, or that this worker cannot run.

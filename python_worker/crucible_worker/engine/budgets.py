@@ -213,10 +213,11 @@ def raise_bounds(transaction: Transaction, row: EvaluationRow, given: Mapping[st
                 reason=Reason.FAILED_PRECONDITION,
                 field=name,
             )
-        where, of = ("WHERE number = ?", row.number) if name in _NAMES[:2] else (_OF_RUN, row.run_id)
+        own = name in _NAMES[:2] or not row.run_id
+        where, of = ("WHERE number = ?", row.number) if own else (_OF_RUN, row.run_id)
         transaction.execute(
             f"UPDATE evaluation_budgets SET {name} = ? {where} AND {name} IS NOT NULL",
-            (value, of if row.run_id or name in _NAMES[:2] else row.number),
+            (value, of),
         )
     if (found := read_budget(transaction, row.number)) is None:
         return
@@ -369,9 +370,8 @@ class CostBudget:
             finally:
                 self.waiting -= 1
 
-    def apply(self, bounds: Bounds) -> None:
-        """Apply larger bounds; calls that wait begin."""
-        self._bounds = bounds
+    def reopen(self) -> None:
+        """Look again whether a bound is reached; if not, calls that wait begin."""
         self._open()
 
     def close(self) -> None:
@@ -386,7 +386,9 @@ class CostBudget:
             opened.set()
 
     def write(self, transaction: Transaction) -> None:
-        """Record what is spent, and read what others of the run have spent."""
+        """Record what is spent, and read the present bounds, and what others of the run have spent."""
+        if (found := read_budget(transaction, self.number)) is not None:
+            self._bounds = found[0]
         spent = self.spent
         transaction.execute(
             """UPDATE evaluation_budgets SET cost = ?, output_tokens = ?,

@@ -50,7 +50,7 @@ from crucible_worker.history import lifecycle
 from crucible_worker.inference.retries import ModelOutages, Outage, RetryPolicy, gone
 from crucible_worker.journal import Journal, JournalUnavailable, Transaction
 from crucible_worker.journal.journal import FencedJournal
-from crucible_worker.journal.queries import EvaluationRow, runs_before, spent_before
+from crucible_worker.journal.queries import EvaluationRow, find_by_number, runs_before, spent_before
 from crucible_worker.util.fingerprints import is_full
 from crucible_worker.util.limits import WorkerLimits
 from crucible_worker.util.tasks import TimeoutQueue, retrieve_error
@@ -128,7 +128,9 @@ class Attempt:
         self._gate = RetryPolicy(row.total, outages)
         self._prices, self._run_budgets = prices, RunBudgets() if run_budgets is None else run_budgets
         self._budget: CostBudget | None = None
-        self._reading_budget: asyncio.Task[None] | None = None
+        self._continuing: asyncio.Task[None] | None = None
+        self._changes = 0
+        self._has_turn = False
         self._comparing: asyncio.Task[None] | None = None
         self._stopped: asyncio.Future[Stopped] = asyncio.get_running_loop().create_future()
         self._spent = Spent()
@@ -150,7 +152,8 @@ class Attempt:
         if self.model is None:
             return Phase.READING
         waiting = 0 if self._budget is None else self._budget.waiting
-        if self._throttle.paused and self._gate.asking <= waiting:
+        at_work = 0 if self._run is None else self._run.at_work
+        if self._throttle.paused and self._gate.asking <= waiting and at_work <= waiting:
             return Phase.PAUSED
         if not self.running:
             return Phase.WAITING
@@ -220,12 +223,16 @@ class Attempt:
 
     def budget_spent(self, why: str) -> None:
         """See `BudgetListener`."""
+        self._journal.submit(self._pausing).add_done_callback(self._paused)
+
+    def _pausing(self, transaction: Transaction) -> EvaluationRow:
+        """Pause it if a bound is reached, with the bounds as they are now: a caller may have raised them meanwhile."""
         number, budget = self.row.number, self._budget
-
-        def pause(transaction: Transaction) -> EvaluationRow:
-            return controls.set_paused(transaction, number, True, why=why)
-
-        self._journal.submit(writing(budget, pause)).add_done_callback(self._paused)
+        if budget is not None:
+            budget.write(transaction)
+            if why := budget.reached:
+                return controls.set_paused(transaction, number, True, why=why)
+        return find_by_number(transaction, number)
 
     def usage_unknown(self, problem: Problem) -> None:
         """See `BudgetListener`."""
@@ -236,23 +243,30 @@ class Attempt:
             return
         if (error := written.exception()) is not None:
             self.fail(error)
-        else:
-            self.apply(Control.of(written.result()))
+            return
+        self.apply(Control.of(written.result()))
+        if self._throttle.paused:
+            self._leave_turn()
+        elif self._budget is not None:
+            self._budget.reopen()
 
-    async def _read_budget(self) -> None:
-        """Apply the bounds that callers have set meanwhile."""
+    async def _continue(self, budget: CostBudget) -> None:
+        """Take a turn again if the pause has given it to others, and apply the bounds that callers have set."""
         try:
-            found = await self._journal.read(read_budget, self.row.number)
+            await self._journal.submit(budget.write)
         except (BridgeError, JournalUnavailable) as error:
             self.fail(error)
             return
-        if found is not None and self._budget is not None:
-            self._budget.apply(found[0])
+        if self.running and not self._has_turn:
+            await self._turns.acquire()
+            self._has_turn = True
+        budget.reopen()
 
     def apply(self, control: Control) -> None:
         """Apply what callers have set meanwhile."""
-        if self._budget is not None and not control.paused:
-            self._reading_budget = asyncio.create_task(self._read_budget())
+        if self._budget is not None and not control.paused and control.change > self._changes:
+            self._continuing = asyncio.create_task(self._continue(self._budget))
+        self._changes = max(self._changes, control.change)
         if self._throttle.apply(control):
             self._arm_deadline()
             if self._run is not None:  # a pause is no stall
@@ -279,9 +293,10 @@ class Attempt:
                 await self._complete(*work.result())
         finally:
             ticker.cancel()
-            for task in (self._comparing, self._reading_budget):
+            for task in (self._comparing, self._continuing):
                 if task is not None:
                     task.cancel()
+            self._leave_turn()
             if self._budget is not None:
                 self._run_budgets.leave(self._budget)
             self._timeouts.close()
@@ -321,11 +336,8 @@ class Attempt:
                 timeouts=self._timeouts,
             )
             self._run_budgets.enter(self._budget)
-            await self._journal.submit(self._budget.write)
-            if why := self._budget.reached:  # then it waits without taking a turn from others
-                self.apply(
-                    Control.of(await self._journal.submit(lambda now: controls.set_paused(now, number, True, why=why)))
-                )
+            # If its budget is spent, it waits without taking a turn from others.
+            self.apply(Control.of(await self._journal.submit(self._pausing)))
         if self._prepare is not None:
             await self._get_ready(self._prepare)
         async with self._turn():
@@ -420,10 +432,20 @@ class Attempt:
         """One of the places of evaluations that run; while it is paused, others have it."""
         while True:
             await self._throttle.opened()
-            async with self._turns:
-                if not self._throttle.paused:
-                    yield
-                    return
+            await self._turns.acquire()
+            if not self._throttle.paused:
+                break
+            self._turns.release()
+        self._has_turn = True
+        try:
+            yield
+        finally:
+            self._leave_turn()
+
+    def _leave_turn(self) -> None:
+        if self._has_turn:
+            self._has_turn = False
+            self._turns.release()
 
     @property
     def _engine(self) -> ServerEngine | None:

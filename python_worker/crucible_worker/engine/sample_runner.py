@@ -129,6 +129,11 @@ class SampleTimeout(Timeout):
         ends = self.when() if self.running else None
         return None if ends is None else ends - self._loop.time()
 
+    def waited(self, seconds: float) -> None:
+        """A call has waited so long for its turn at a server: the worker's own time does not count that."""
+        if self._seconds is None and seconds > 0 and self.running and (ends := self.when()) is not None:
+            self.reschedule(ends + seconds)
+
     def answered(self) -> None:
         """A model has answered."""
         if self._seconds is None:
@@ -285,6 +290,7 @@ class SampleRunner:
             sample_timeout.seconds_left,
             self.plan.reading,
             self._charged.get(None),
+            sample_timeout.waited,
         )
         auxiliary_models: Mapping[str, RetryingModel | Unloaded] = {}
         if slot.auxiliary_models:
@@ -344,6 +350,7 @@ class SampleRunner:
                 sample_timeout.seconds_left,
                 slot.auxiliary_reading,
                 self._charged.get((place.evaluator, name)),
+                sample_timeout.waited,
             )
             for name, model in slot.auxiliary_models.items()
         }

@@ -129,7 +129,8 @@ class SampleScheduler:
         self._journal, self._row, self._runs, self._active_ns, self._failed = journal, row, runs, active_ns, failed
         self._throttle, self._items, self._budget = throttle, items, budget
         self._closed = False
-        self._at_work = 0
+        self.at_work = 0
+        """Tasks that run samples."""
         self._to_write: list[FinishedSample] = []
         self._unwritten = 0
         self._written = asyncio.Event()
@@ -154,8 +155,8 @@ class SampleScheduler:
         """Run samples until there are no more, then wait to be cancelled."""
         async with asyncio.TaskGroup() as group:
             while True:
-                while self._at_work < min(self._throttle.allowed, self._row.total):
-                    self._at_work += 1
+                while self.at_work < min(self._throttle.allowed, self._row.total):
+                    self.at_work += 1
                     group.create_task(self._failing())
                 await self._throttle.changed()
 
@@ -166,13 +167,13 @@ class SampleScheduler:
         except JournalUnavailable as error:
             self._failed(error)
         finally:
-            self._at_work -= 1
+            self.at_work -= 1
 
     async def _run_some(self) -> None:
         """Run samples one after the other until none is left, or fewer are allowed at once."""
         throttle, runs = self._throttle, self._runs
         # A model may answer a cancellation with another error: the remaining samples must not run.
-        while self._at_work <= throttle.allowed and not self._closed:
+        while self.at_work <= throttle.allowed and not self._closed:
             if self._unwritten >= MAX_UNWRITTEN:
                 await self.until_written(MAX_UNWRITTEN)
                 continue

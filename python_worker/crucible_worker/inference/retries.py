@@ -114,6 +114,11 @@ class OutageListener(Protocol):
 class CallBudget(Protocol):
     """What the calls of an attempt may cost."""
 
+    @property
+    def reached(self) -> str:
+        """Which bound is reached, in words; empty if none is."""
+        ...
+
     async def room(self) -> None:
         """Wait until another call may begin."""
 
@@ -349,18 +354,18 @@ class RetryPolicy:
         while True:
             if outages is not None and model is not None and outages.now:
                 await outages.over(model)
+            budget = None if counter is None else self.budget
+            if budget is not None:
+                await budget.room()
             if pace is not None:
+                asked = time.monotonic()
                 await pace.begin()
-                if outages is not None and id(model) in outages.now:  # it began while this call waited for its turn
-                    pace.end()
+                if counter is not None:
+                    counter.waited(time.monotonic() - asked)
+                away = outages is not None and id(model) in outages.now
+                if not self._closed and (away or (budget is not None and budget.reached)):
+                    pace.end()  # either began while this call waited for its turn
                     continue
-            if counter is not None and self.budget is not None:
-                try:
-                    await self.budget.room()
-                except BaseException:  # the sample was cancelled: its turn goes to another one
-                    if pace is not None:
-                        pace.end()
-                    raise
             attempt += 1
             if self._closed:
                 if pace is not None:
@@ -474,7 +479,7 @@ class RetryingModel(WrappedModel):
 
     __slots__ = (
         *("_answered", "_counts", "_gate", "_listener", "_reading", "_seconds_left", "_tokenizer", "_unmetered"),
-        *("calls", "meter", "resolved_renderer"),
+        *("calls", "meter", "resolved_renderer", "waited"),
     )
 
     def __init__(
@@ -487,6 +492,7 @@ class RetryingModel(WrappedModel):
         seconds_left: Callable[[], float | None] | None = None,
         reading: Reading | None = None,
         charged: Charged | None = None,
+        waited: Callable[[float], None] = lambda seconds: None,
     ) -> None:
         """Of a model.
 
@@ -499,6 +505,7 @@ class RetryingModel(WrappedModel):
             seconds_left: returns the seconds that the sample has left; None if its time has no end.
             reading: how it reads text; the model's if None.
             charged: called with what each answered call took.
+            waited: called with the seconds that a call has waited for its turn at a server that limits its rate.
         """
         self.meter = meter = Meter(charged)
         """Usage of the calls that got an answer, including their failed tries."""
@@ -507,7 +514,7 @@ class RetryingModel(WrappedModel):
         self._model = model if metered is None else metered
         self._counts = metered is None
         self._gate, self._answered, self._listener = gate, answered, listener
-        self._seconds_left = seconds_left
+        self._seconds_left, self.waited = seconds_left, waited
         self.calls = 0
         """Calls made, retries included."""
         self.resolved_renderer = renderer
