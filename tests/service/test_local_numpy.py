@@ -151,6 +151,7 @@ async def test_it_is_the_same_model(model, reference):
     assert model.context_length == reference.context_length
     assert model.tokenizer.eos_token_id == reference.tokenizer.eos_token_id
     assert model.tokenizer.has_chat_template is reference.tokenizer.has_chat_template is False
+    assert model.tokenizer.vocabulary == reference.tokenizer.vocabulary
 
 
 async def test_what_is_wrong_is_refused(model):

@@ -165,3 +165,10 @@ async def test_what_the_model_cannot_take_costs_its_item_alone(bridge: Bridge):
     targets = 'loss_fn_inputs["target_tokens"]'
     assert fields(forward.outputs) == ["data[0].model_input[1]", f"data[1].{targets}[1]", None]
     assert forward.outputs[2].logprobs.shape == (2,)  # type: ignore[union-attr]
+
+
+async def test_a_token_that_the_model_has_not_is_refused(bridge: Bridge):
+    """By its place, as that of any other tokenizer; the other sequences have their texts."""
+    found = await bridge.rendering.detokenize(MODEL, [[10**6], [3]])
+    assert fields(found.items) == ["sequences[0].tokens[0]", None]
+    assert found.items[1].text

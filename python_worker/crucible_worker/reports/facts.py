@@ -110,7 +110,8 @@ def several_places(evaluation: Evaluation) -> tuple[str, str] | None:
 
 def state_text(evaluation: Evaluation) -> str:
     """Its state in words: "running, paused", "running, waits for server lab since 22:57:03 UTC"."""
-    waits = "waited" if evaluation.state is EvaluationState.INTERRUPTED else "waits"  # nobody waits for it now
+    # No process waits for a server now; a larger budget is waited for all the same.
+    waits = "waited" if evaluation.state is EvaluationState.INTERRUPTED and not evaluation.paused else "waits"
     waits = f"{waits} for {evaluation.waiting_for}" if evaluation.waiting_for else ""
     nothing = NOTHING_SCORED if nothing_scored(evaluation) else ""
     return ", ".join(filter(None, (evaluation.state.value, "paused" if evaluation.paused else "", waits, nothing)))

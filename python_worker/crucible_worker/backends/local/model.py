@@ -59,6 +59,8 @@ class Facts:
     """Whether it has a chat template."""
     tool_form: str = ""
     """The form in which it writes calls of tools; empty without a template."""
+    tokens: int | None = None
+    """Number of tokens of its tokenizer, which may have fewer than the weights; None without one."""
 
 
 class ModelCalls(Protocol):
@@ -373,6 +375,7 @@ class HostedModel(Model):
                     eos_token_id=facts.eos,
                     has_chat_template=facts.has_chat_template,
                     tool_form=facts.tool_form,
+                    vocabulary=facts.tokens,
                     target_delimiter=self._checkpoint.target_delimiter,
                 )
         return facts

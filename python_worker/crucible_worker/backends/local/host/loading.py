@@ -257,6 +257,7 @@ class LoadedModel:
             "bos": None if tokenizer is None else tokenizer.bos_token_id,
             "eos": None if tokenizer is None else tokenizer.eos_token_id,
             "has_tokenizer": tokenizer is not None,
+            "tokens": None if tokenizer is None else len(tokenizer),
             "has_chat_template": tokenizer is not None and bool(tokenizer.chat_template),
             "tool_form": form_of_template(None if tokenizer is None else tokenizer.chat_template),
         }

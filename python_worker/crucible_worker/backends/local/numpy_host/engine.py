@@ -308,6 +308,7 @@ class _OpenNumpyModel:
             "bos": None,
             "eos": self.characters.end,
             "has_tokenizer": True,
+            "tokens": self.network.vocabulary,
             "has_chat_template": False,
         }
 
