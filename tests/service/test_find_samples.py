@@ -136,6 +136,10 @@ async def test_order_pages_and_tokens(tmp_path: Path):
         found = await find("e", sample_id="s3", evaluator="pass_at_k")
         assert [(row.sample_id, row.repeat) for row in found.rows] == [("s3", 0), ("s3", 1)]
         assert (await find("e", evaluator="other")).matching == 0
+        whole = results[next(n for n, one in enumerate(results) if one.sample_id == "s3")]
+        assert whole.sample is not None
+        both = await find("e", sample_id="s3", metadata=dict(whole.sample.metadata), search=str(whole.sample.input))
+        assert {row.sample_id for row in both.rows} == {"s3"}
 
 
 async def test_what_changed_from_another_evaluation(tmp_path: Path):

@@ -73,6 +73,17 @@ async def test_a_prompt_alone_may_be_echoed(worker: RunningWorker):
     assert plain[0]["logprobs"] is None
 
 
+async def test_an_answer_of_gigabytes_is_refused_before_it_is_made(worker: RunningWorker):
+    """One small request may ask for the tokens of a thousand choices: the size is estimated first."""
+    body = {"model": "embedded:mine", "prompt": [97] * 4096, "echo": True, "max_tokens": 0, "logprobs": 0, "n": 1000}
+
+    async with asyncio.timeout(60):
+        reply = await ask(worker.openai_address, COMPLETIONS, body)
+
+    assert reply.status == 400
+    assert "an answer of about " in json.loads(reply.body)["error"]["message"]
+
+
 async def test_an_error_after_the_beginning_of_a_stream_is_an_event(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     """Its status was sent already; here the drain ends a stream that waits."""
     monkeypatch.setattr(openai_endpoint, "STATUS_SECONDS", 0.0)

@@ -94,7 +94,7 @@ class _Search:
         self._until = math.inf
         self._others: Mapping[tuple[str, str, int], str] = {}
         self._fields = MetadataFields()
-        self._contents = request.sample_id is None
+        self._contents = request.sample_id is None or bool(self._words or self._metadata)
 
     def run(self, connection: SnapshotReads, number: int, other: int | None) -> FindSamplesResponse:
         """Look through all of it, or through as much as the request has time for."""
@@ -136,7 +136,7 @@ class _Search:
     def _fits(self, packed: PackedSample) -> bool:
         request = self._request
         content = None if packed.content is None else unpack_text(opened(packed.content))
-        if content is not None:
+        if content is not None and request.sample_id is None:
             self._fields.add(content[_METADATA])
         if request.evaluator not in (None, packed.label):
             return False

@@ -9,6 +9,7 @@ What samples ask, what models answered and what is right are data, and stay as t
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import os
@@ -24,10 +25,11 @@ __all__ = ["ShownPaths"]
 
 T = TypeVar("T")
 
-_BEFORE = r"(?<![\w.~-])"
-"""A path begins here: "/data" is none in "x/data". A URL of a file may stand before it."""
+_BEFORE = r"(?:(?<=\\[nrt])|(?<=-[ILo])|(?<![\w.~-]))"
+"""A path begins here: "/data" is none in "x/data". A URL of a file may stand before it, a line end as `repr` shows it,
+or a flag of a compiler."""
 _END = r"(?![\w.-])"
-_HOMES = r"/(?:home|Users)/[^/\s\"'`,;:)\]}?&]+|/root"
+_HOMES = r"(?:/var)?/(?:home|Users)/+[^/\s\"'`,;:)\]}?&]+|/root"
 
 
 class ShownPaths:
@@ -40,7 +42,10 @@ class ShownPaths:
             roots: folders of models and of data.
         """
         below = _patterns(os.path.abspath(root) for root in roots)
-        homes = _patterns([os.path.expanduser("~"), pwd.getpwuid(os.getuid()).pw_dir])
+        own = [os.path.expanduser("~")]
+        with contextlib.suppress(KeyError):  # the user of a container may have no entry
+            own.append(pwd.getpwuid(os.getuid()).pw_dir)
+        homes = _patterns(own)
         self._roots = re.compile(f"{_BEFORE}(?:{'|'.join(below)})(?:/+|{_END})") if below else None
         self._homes = re.compile(f"{_BEFORE}(?:{'|'.join([*homes, _HOMES])}){_END}")
 

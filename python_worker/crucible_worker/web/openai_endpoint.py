@@ -45,7 +45,7 @@ from crucible_bridge.types import (
     SampleRequest,
     SequenceLogprobs,
 )
-from crucible_worker.backends.base import Model
+from crucible_worker.backends.base import Capability, Model
 from crucible_worker.engine.admission import draining_error
 from crucible_worker.engine.usage import Charge
 from crucible_worker.inference.batches import open_model
@@ -87,6 +87,8 @@ SERVICE = "openai.v1"
 _MODELS = "/v1/models"
 _READERS = {"/v1/chat/completions": read_chat, "/v1/completions": read_completion}
 
+ESTIMATE_FACTOR = 4
+"""An answer is refused before it is made if the estimate of its size is above so many messages."""
 STATUS_SECONDS = 2.0
 """How long a stream waits for its answer before it begins: an error in this time has its status."""
 KEEP_ALIVE_SECONDS = 15.0
@@ -283,10 +285,12 @@ class OpenAIApp:
         Raises:
             ResourceExhausted: it is larger than a message (ANSWER_TOO_LARGE).
         """
-        content = await self._parts.offload.run(size_of(call, result), encode)
-        if len(content) > self._parts.limits.max_message_bytes:
-            message = f"an answer of {len(content):,} bytes is larger than a message: request less at once"
-            raise ResourceExhausted(message, reason=Reason.ANSWER_TOO_LARGE, retryable=False)
+        size, most = size_of(call, result), self._parts.limits.max_message_bytes
+        if size > ESTIMATE_FACTOR * most:  # before it is made: one of many choices with many names takes gigabytes
+            raise _answer_too_large(f"about {size:,}")
+        content = await self._parts.offload.run(size, encode)
+        if len(content) > most:
+            raise _answer_too_large(f"{len(content):,}")
         return content
 
     async def _streamed(self, call: OpenAICall, sending: _Sending) -> bytes:
@@ -358,6 +362,9 @@ class OpenAIApp:
             sampling=dataclasses.replace(sampling, seed=None),
             top_logprobs=call.logprobs or None,
         )
+        if call.logprobs == 0 and model is not None and not _names_tokens(model, call.prompts):
+            message = "needs top_logprobs of at least 1 at this model's server, which names no tokens otherwise"
+            raise FailedPrecondition(message, reason=Reason.NO_TOP_LOGPROBS, field="logprobs")
         answer = await ask_samples(
             self._parts.models,
             request,
@@ -404,6 +411,17 @@ async def _texts_of(model: Model | None, prompts: Sequence[Any]) -> Sequence[str
         return prompts
     tokenizer = require_tokenizer(None if model is None else model.tokenizer)
     return await tokenizer.detokenize([ids_of(prompt) for prompt in prompts], skip_special_tokens=False)
+
+
+def _answer_too_large(size: str) -> ResourceExhausted:
+    message = f"an answer of {size} bytes is larger than a message: request less at once"
+    return ResourceExhausted(message, reason=Reason.ANSWER_TOO_LARGE, retryable=False)
+
+
+def _names_tokens(model: Model, prompts: Sequence[Any]) -> bool:
+    """Whether answers have their tokens: those to messages that only the model's server reads have none."""
+    in_tokens = model.tokenizer is not None and Capability.SAMPLE in model.capabilities
+    return in_tokens or isinstance(prompts[0], ModelInput)
 
 
 def _raise_problem(problem: Problem | None) -> None:

@@ -36,6 +36,9 @@ ROOTS = [Path("/data/models"), Path("/data/models/mine"), Path("/sets"), Path("/
         ("/scratch/llama", "/scratch/llama"),
         ("(/mnt/people/ann.b/x)", "(~/x)"),
         ("/mnt/people/ann.bc/x", "/mnt/people/ann.bc/x"),
+        ("'no such file:\\n/home/ann/x'", "'no such file:\\n~/x'"),
+        ("-I/home/ann/inc and /var/home/ann/x", "-I~/inc and ~/x"),
+        ("/home//ann/x", "~/x"),
     ],
 )
 def test_paths_are_shortened(monkeypatch: pytest.MonkeyPatch, text: str, shown: str):
@@ -43,6 +46,18 @@ def test_paths_are_shortened(monkeypatch: pytest.MonkeyPatch, text: str, shown: 
     monkeypatch.setenv("HOME", "/mnt/people/ann.b")
 
     assert ShownPaths(ROOTS).text(text) == shown
+
+
+def test_a_user_without_an_entry_has_the_home_of_the_environment(monkeypatch: pytest.MonkeyPatch):
+    """As in a container that runs as any number."""
+
+    def unknown(uid: int):
+        raise KeyError(f"getpwuid(): uid not found: {uid}")
+
+    monkeypatch.setattr("pwd.getpwuid", unknown)
+    monkeypatch.setenv("HOME", "/mnt/people/ann.b")
+
+    assert ShownPaths().text("/mnt/people/ann.b/x") == "~/x"
 
 
 def test_a_root_below_a_link_is_known_by_both_paths(tmp_path: Path):
