@@ -352,6 +352,7 @@ class Attempt:
                 timeouts=self._timeouts,
                 limits=self._limits,
                 seconds_left=self._seconds_left,
+                clock=lambda: self._throttle.active_seconds,
                 budget=self._budget,
             )
             plan = self._plan = samples.plan

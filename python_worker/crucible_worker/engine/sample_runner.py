@@ -141,22 +141,25 @@ class SampleTimeout(Timeout):
         self._progressed()
 
 
-def bound_of_task(limits: Limits, left: float | None) -> Bound | None:
+def bound_of_task(limits: Limits, left: float | None, clock: Callable[[], float]) -> Bound | None:
     """When a sample of an evaluator that `stops_itself` has to end: at its own time-out, or before the deadline.
 
     Args:
         limits: of the request; the worker's default time of a sample is not for such evaluators.
         left: seconds until the evaluation's deadline; None if it has none.
+        clock: seconds that stand still while the evaluation is paused.
     """
     bounds: list[Bound] = []
     if limits.sample_timeout_ms is not None:
         seconds = limits.sample_timeout_ms / 1000
-        bounds.append(Bound(seconds=seconds, wind_up_seconds=WIND_UP_SECONDS, problem=sample_timed_out(seconds)))
+        bounds.append(
+            Bound(seconds=seconds, wind_up_seconds=WIND_UP_SECONDS, problem=sample_timed_out(seconds), clock=clock)
+        )
     if left is not None:
         message = f"had not ended shortly before deadline_ms, {limits.deadline_ms}"
         problem = Problem(reason=Reason.DEADLINE_EXCEEDED, message=message)
         wind_up = max(0.0, min(WIND_UP_SECONDS, left / 10))
-        bounds.append(Bound(seconds=max(0.0, left - wind_up), wind_up_seconds=wind_up, problem=problem))
+        bounds.append(Bound(seconds=max(0.0, left - wind_up), wind_up_seconds=wind_up, problem=problem, clock=clock))
     return min(bounds, key=lambda bound: bound.seconds, default=None)
 
 
@@ -236,6 +239,7 @@ class SampleRunner:
         timeouts: TimeoutQueue,
         limits: WorkerLimits,
         seconds_left: Callable[[], float | None],
+        clock: Callable[[], float],
         budget: CostBudget | None,
     ) -> None:
         """See `get_ready`."""
@@ -256,7 +260,7 @@ class SampleRunner:
         """Every call of a model passes it."""
         self._request, self._gate, self._timeouts, self._limits = request, gate, timeouts, limits
         self._charged = _charges(budget, request.model, plan)
-        self._seconds_left = seconds_left
+        self._seconds_left, self._clock = seconds_left, clock
         self._seed = (request.sampling.seed if request.sampling is not None else None) or 0
         self._says = request.record is not Record.NONE
         wanted = request.limits.sample_timeout_ms
@@ -307,7 +311,9 @@ class SampleRunner:
                 seed=sample_seed(self._seed, sample.id, place.repeat),
                 auxiliary_models=auxiliary_models,
                 caller=caller,
-                bound=bound_of_task(self._request.limits, self._seconds_left()) if slot.stops_itself else None,
+                bound=bound_of_task(self._request.limits, self._seconds_left(), self._clock)
+                if slot.stops_itself
+                else None,
                 keeps_turns=keeps_turns,
                 progressed=self.progressed,
                 counted=self.questions.of(place),
@@ -469,6 +475,7 @@ async def get_ready(
     timeouts: TimeoutQueue,
     limits: WorkerLimits,
     seconds_left: Callable[[], float | None],
+    clock: Callable[[], float] = time.monotonic,
     budget: CostBudget | None = None,
 ) -> SampleRunner:
     """Load the models of a plan, find how they are prompted, and start the processes of its evaluators.
@@ -482,6 +489,7 @@ async def get_ready(
         timeouts: for the times of samples.
         limits: the worker's.
         seconds_left: returns the seconds until the evaluation's deadline; None if it has none.
+        clock: seconds that stand still while the evaluation is paused.
         budget: what its calls may cost; None if that is not bounded.
 
     Raises:
@@ -510,6 +518,7 @@ async def get_ready(
         timeouts=timeouts,
         limits=limits,
         seconds_left=seconds_left,
+        clock=clock,
         budget=budget,
     )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -70,6 +71,8 @@ class Bound:
     """Seconds from that request until it is killed."""
     problem: Problem
     """The problem of a sample that is not done by then."""
+    clock: Callable[[], float] = time.monotonic
+    """Seconds that stand still while the evaluation is paused."""
 
 
 class PartKind(enum.StrEnum):

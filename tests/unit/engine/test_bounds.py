@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import time
 
 from crucible_bridge.types import Limits
 from crucible_worker.engine.sample_runner import WIND_UP_SECONDS, SampleTimeout, bound_of_task
@@ -26,7 +27,7 @@ def test_a_task_ends_at_its_own_time_or_before_the_deadline(
     limits: Limits, left: float | None, seconds: float | None, reason: str | None
 ) -> None:
     """With time to wind up before a deadline: a tenth of what is left, at most ten seconds."""
-    bound = bound_of_task(limits, left)
+    bound = bound_of_task(limits, left, time.monotonic)
 
     assert (bound and bound.seconds) == seconds
     assert (bound and bound.problem.reason) == reason

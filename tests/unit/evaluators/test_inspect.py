@@ -370,6 +370,26 @@ async def test_a_task_that_does_not_stop_is_ended() -> None:
     assert (refused.value.reason, refused.value.retryable) == ("SAMPLE_TIMEOUT", True)
 
 
+async def test_a_pause_is_no_part_of_a_tasks_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its clock stands still meanwhile: the task is not asked to stop until the time has passed that it had."""
+    monkeypatch.setattr(inspect_evaluator, "_LOOK_SECONDS", 0.001)
+    problem, now, looks = Problem(reason="SAMPLE_TIMEOUT", message="m", retryable=True), 0.0, 0
+
+    def clock() -> float:
+        nonlocal looks
+        looks += 1
+        return now
+
+    bound = Bound(seconds=0.01, wind_up_seconds=60.0, problem=problem, clock=clock)
+    context = SampleContext(model=ScriptedModel(), repeat=0, seed=1, bound=bound)
+    async with asyncio.timeout(60), inspect_evaluator._bounded(context) as stop:
+        while looks < 50:  # many times as long as the bound
+            await asyncio.sleep(0.001)
+        assert not stop.is_set()
+        now = 1.0
+        await stop.wait()
+
+
 async def test_waiting_for_a_turn_is_no_stall_and_ends_at_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     """Other evaluations may hold every turn for hours; a task that is bounded gives up its place in the queue."""
     monkeypatch.setattr(inspect_evaluator, "_LOOK_SECONDS", 0.001)

@@ -572,14 +572,32 @@ async def _bounded(context: SampleContext) -> AsyncIterator[asyncio.Event]:
     if bound is None:
         yield stop
         return
-    timer = asyncio.get_running_loop().call_later(bound.seconds, stop.set)
+    killed = asyncio.timeout(None)
+    watching = asyncio.create_task(_watch(bound, stop, killed))
     try:
-        async with asyncio.timeout(bound.seconds + bound.wind_up_seconds):
+        async with killed:
             yield stop
     except TimeoutError:
         raise _over(bound) from None
     finally:
-        timer.cancel()
+        watching.cancel()
+
+
+async def _watch(bound: Bound, stop: asyncio.Event, killed: asyncio.Timeout) -> None:
+    """Request a stop at a bound, and end the block some time later."""
+    await _passed(bound.clock, bound.seconds)
+    stop.set()
+    await _passed(bound.clock, bound.wind_up_seconds)
+    killed.reschedule(asyncio.get_running_loop().time())
+
+
+async def _passed(clock: Callable[[], float], seconds: float) -> None:
+    """Wait until so much time has passed by a clock, which stands still in pauses."""
+    ends = clock() + seconds
+    while True:
+        if (left := ends - clock()) <= 0:
+            return
+        await asyncio.sleep(min(left, _LOOK_SECONDS))
 
 
 @contextlib.asynccontextmanager
