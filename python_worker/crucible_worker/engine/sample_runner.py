@@ -270,6 +270,10 @@ class SampleRunner:
         """Note that it is not stalled."""
         self.last_progress = time.monotonic()
 
+    @property
+    def _bound(self) -> Bound | None:
+        return bound_of_task(self._request.limits, self._seconds_left(), self._clock)
+
     async def run(self, place: SampleKey, attempt: int) -> FinishedSample:
         """Run one sample with one evaluator, once; an error of it is its result."""
         slot = self.slots[place.evaluator]
@@ -311,9 +315,7 @@ class SampleRunner:
                 seed=sample_seed(self._seed, sample.id, place.repeat),
                 auxiliary_models=auxiliary_models,
                 caller=caller,
-                bound=bound_of_task(self._request.limits, self._seconds_left(), self._clock)
-                if slot.stops_itself
-                else None,
+                bound=self._bound if slot.stops_itself else None,
                 keeps_turns=keeps_turns,
                 progressed=self.progressed,
                 counted=self.questions.of(place),
