@@ -228,10 +228,10 @@ async def test_one_that_was_interrupted_fails_as_its_evaluator_does(tmp_path):
         is_sample = request.method == "POST" and len(request.body.get("prompt", ())) == 3
         return Fault.STALL if is_sample else measures(request)
 
-    async with serving(stalls, tmp_path) as (server, bridge):
+    async with serving(stalls, tmp_path, any_address=True) as (server, bridge):
         await bridge.evaluation.start_evaluation(**request_of("nll"))
         await server.stalled.wait()
-    async with serving(only_chats, tmp_path) as (_, bridge):
+    async with serving(only_chats, tmp_path, any_address=True) as (_, bridge):
         evaluation = await bridge.evaluation.evaluate(**request_of("nll"))
     (result,) = evaluation.results
     assert result.problem is not None

@@ -65,5 +65,5 @@ def messages_of(problems: Iterable[Problem | None]) -> Sequence[str]:
 def without_repeats(line: str, said: Sequence[str]) -> str:
     """A line without the messages that lines above have whole."""
     for message in said:
-        line = line.replace(message, "see above")
+        line = line.replace(message, "(see above)")
     return line

@@ -58,5 +58,5 @@ def test_a_message_is_said_once() -> None:
     problems = [Problem(reason="A", message=text) for text in (first, longer, "short")]
     messages = messages_of([*problems, None])
     assert messages == [longer, first]
-    assert without_repeats(f"accuracy: unscored: {first}", messages) == "accuracy: unscored: see above"
+    assert without_repeats(f"accuracy: unscored: {first}", messages) == "accuracy: unscored: (see above)"
     assert without_repeats("short", messages) == "short"
