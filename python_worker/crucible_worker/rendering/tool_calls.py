@@ -269,6 +269,9 @@ def _named(text: str) -> ToolCall | str:
     return _of_parts(name.strip(), body, given.strip())
 
 
+_KIMI_INDEX = re.compile(r":[0-9]*$")
+
+
 def _parted(text: str, form: str, tools: Sequence[ToolSpec]) -> _Found:
     (begins, ends), (opening, closing), between = _PARTED[form]
     start = min((at for at in (text.find(begins), text.find(opening)) if at >= 0), default=-1)
@@ -290,9 +293,9 @@ def _parted(text: str, form: str, tools: Sequence[ToolSpec]) -> _Found:
                 yield piece, "is not closed"
             elif not mark:
                 yield piece, "has no arguments after a name"
-            elif form == "kimi":  # functions.NAME:INDEX is its id
+            elif form == "kimi":  # functions.NAME:INDEX is its id; some have no prefix, or no index
                 given = head.strip()
-                yield piece, _of_parts(given.removeprefix("functions.").rpartition(":")[0] or given, arguments, given)
+                yield piece, _of_parts(_KIMI_INDEX.sub("", given.removeprefix("functions.")), arguments, given)
             elif head.strip() == "function":
                 name, _, fenced = arguments.partition("\n")
                 fenced = fenced.strip().removeprefix("```json").removesuffix("```")

@@ -95,6 +95,20 @@ def calls_of(text: str, form: str) -> list[tuple[str, Any, str]]:
             "",
             [("weather", {"city": "Paris"}, "functions.weather:0")],
         ),
+        *(
+            (
+                "kimi",
+                f"<|tool_call_begin|>{given}<|tool_call_argument_begin|>{{}}<|tool_call_end|>",
+                "",
+                [(name, {}, given)],
+            )
+            for given, name in (
+                ("functions.weather", "weather"),
+                ("weather", "weather"),
+                ("weather:12", "weather"),
+                ("functions.a:b", "a:b"),
+            )
+        ),
     ],
 )
 def test_each_family_has_its_form(form: str, text: str, kept: str, calls: list[Any]) -> None:
