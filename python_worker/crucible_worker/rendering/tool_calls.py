@@ -20,6 +20,7 @@ import dataclasses
 import functools
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -35,6 +36,10 @@ MAX_CALLS = 100
 _MAX_PYTHONIC_CHARS = 16 * 1024
 """Of an answer in Python's syntax, whose parser is slower."""
 _MAX_ERROR_CHARS = 200
+_MAX_SCHEMA_DEPTH, _MAX_CHOICES = 4, 50
+"""Of a schema, as far as the types of its arguments are looked for."""
+_MAX_SHOWN_CHARS = 60
+"""Of a text that an error quotes."""
 
 _TAGS = {
     "tagged": ("<tool_call>", "</tool_call>"),
@@ -171,9 +176,9 @@ def _inner(text: str, tools: Sequence[ToolSpec]) -> Sequence[ToolCall | str]:
         return [_too_long(text)]
     stripped = text.strip()
     if stripped.startswith("<function="):
-        return [_with_tags(stripped, _XML, tools)]
-    if not stripped.startswith(("{", "[")) and "<arg_key>" in stripped:
-        return [_with_tags(stripped, _GLM, tools)]
+        return list(_with_tags(stripped, _XML, tools))
+    if not stripped.startswith(("{", "[")) and ("<arg_key>" in stripped or any(stripped == one.name for one in tools)):
+        return list(_with_tags(stripped, _GLM, tools))
     value = _json(text)
     if isinstance(value, _NoJson):
         return [value.error]
@@ -182,56 +187,102 @@ def _inner(text: str, tools: Sequence[ToolSpec]) -> Sequence[ToolCall | str]:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Tags:
-    """The tags of arguments: what opens a value, with its name, and what closes it."""
+    """The tags of a call: what has its name, what opens a value, with its name, and what closes either."""
 
     name: re.Pattern[str]
     opening: re.Pattern[str]
     closing: str
+    end: re.Pattern[str]
 
 
 _XML = _Tags(
-    name=re.compile(r"<function=([^>\n]{1,500})>"),
-    opening=re.compile(r"<parameter=([^>\n]{1,500})>\n?"),
+    name=re.compile(r"\s*<function=([^>\n]{1,500})>"),
+    opening=re.compile(r"\s*<parameter=([^>\n]{1,500})>\n?"),
     closing="</parameter>",
+    end=re.compile(r"\s*(?:</function>\s*|\Z)"),
 )
 _GLM = _Tags(
     name=re.compile(r"\s*([^\s<]{1,500})"),
-    opening=re.compile(r"<arg_key>([^<]{1,500})</arg_key>\s{0,10}<arg_value>"),
+    opening=re.compile(r"\s*<arg_key>([^<]{1,500})</arg_key>\s{0,10}<arg_value>"),
     closing="</arg_value>",
+    end=re.compile(r"\s*\Z"),
 )
 
 
-def _with_tags(text: str, tags: _Tags, tools: Sequence[ToolSpec]) -> ToolCall | str:
-    """A call whose arguments have tags, and no types: those of the schema."""
-    if (named := tags.name.match(text)) is None:
-        return "has no name of a tool"
-    name = named[1].strip()
-    types = next((_types_of(tool) for tool in tools if tool.name == name), {})
+def _with_tags(text: str, tags: _Tags, tools: Sequence[ToolSpec]) -> Iterator[ToolCall | str]:
+    """Calls whose arguments have tags, and no types: those of the schema. What follows an error is not parsed."""
+    end = 0
+    while end < len(text):
+        if (named := tags.name.match(text, end)) is None:
+            yield "has no name of a tool"
+            return
+        name, end = named[1].strip(), named.end()
+        found = _tagged_arguments(text, end, tags, next((_types_of(tool) for tool in tools if tool.name == name), {}))
+        if isinstance(found, str):
+            yield found
+            return
+        arguments, end = found
+        yield ToolCall(name=name, arguments=_dumps(arguments))
+
+
+def _tagged_arguments(
+    text: str, end: int, tags: _Tags, types: Mapping[str, frozenset[str]]
+) -> tuple[dict[str, Any], int] | str:
+    """The arguments from a place on, and where their call ends; else what is wrong with them."""
     arguments: dict[str, Any] = {}
-    end = named.end()
-    while (opening := tags.opening.search(text, end)) is not None:
+    while (opening := tags.opening.match(text, end)) is not None:
         if (close := text.find(tags.closing, opening.end())) < 0:
             return "has an argument that is not closed"
         end = close + len(tags.closing)
         key, value = opening[1].strip(), text[opening.end() : close]
-        arguments[key] = _typed(value.removesuffix("\n") if tags is _XML else value, types.get(key))
-    return ToolCall(name=name, arguments=_dumps(arguments))
+        if key in arguments:
+            return _repeated(key)
+        arguments[key] = _typed(value.removesuffix("\n") if tags is _XML else value, types.get(key, frozenset()))
+    if (ended := tags.end.match(text, end)) is None:
+        return f"has text that is no argument: {text[end:].strip()[:_MAX_SHOWN_CHARS]!r}"
+    return arguments, ended.end()
+
+
+def _repeated(key: str) -> str:
+    return f"has an argument twice: {key[:_MAX_SHOWN_CHARS]!r}"
 
 
 @functools.lru_cache(maxsize=64)
-def _types_of(tool: ToolSpec) -> Mapping[str, Any]:
-    """The type of each argument of a tool, as its schema says."""
+def _types_of(tool: ToolSpec) -> Mapping[str, frozenset[str]]:
+    """The types of each argument of a tool, as its schema says."""
     schema = json.loads(tool.parameters) if tool.parameters else {}
     properties = schema.get("properties") if isinstance(schema, dict) else None
     if not isinstance(properties, dict):
         return {}
-    return {key: each.get("type") for key, each in properties.items() if isinstance(each, dict)}
+    return {key: frozenset(_types(each, schema)) for key, each in properties.items()}
 
 
-def _typed(text: str, kind: Any) -> Any:
-    """An argument: text if its schema says so; else what it is as JSON, or text if it is none."""
-    if kind == "string":
-        return text
+def _types(schema: Any, root: Mapping[str, Any], depth: int = 0) -> Iterator[str]:
+    """The types that a schema allows: its own, those of its choices and values, and of what it refers to."""
+    if not isinstance(schema, dict) or depth > _MAX_SCHEMA_DEPTH:
+        return
+    kind, reference = schema.get("type"), schema.get("$ref")
+    yield from (one for one in (kind if isinstance(kind, list) else [kind]) if isinstance(one, str))
+    values = [*_list(schema.get("enum")), *([schema["const"]] if "const" in schema else [])]
+    yield from ("string" if isinstance(value, str) else "null" for value in values if isinstance(value, str | None))
+    if isinstance(reference, str) and reference.startswith("#/"):
+        found: Any = root
+        for step in reference[2:].split("/"):
+            found = found.get(step) if isinstance(found, dict) else None
+        yield from _types(found, root, depth + 1)
+    for key in ("anyOf", "oneOf", "allOf"):
+        for each in _list(schema.get(key)):
+            yield from _types(each, root, depth + 1)
+
+
+def _list(value: Any) -> list[Any]:
+    return value[:_MAX_CHOICES] if isinstance(value, list) else []
+
+
+def _typed(text: str, kinds: frozenset[str]) -> Any:
+    """An argument: text if its schema allows it; else what it is as JSON, or text if it is none."""
+    if "string" in kinds:
+        return None if "null" in kinds and text.strip() == "null" else text
     value = _json(text)
     return text if isinstance(value, _NoJson) else value
 
@@ -386,6 +437,9 @@ def _call_of_node(node: ast.expr) -> ToolCall | str:
     if node.args or any(keyword.arg is None for keyword in node.keywords):
         return "has arguments without names"
     try:
+        keys = [str(keyword.arg) for keyword in node.keywords]
+        if (twice := next((key for key, count in Counter(keys).items() if count > 1), None)) is not None:
+            return _repeated(twice)
         name = ast.unparse(node.func)
         arguments = {str(keyword.arg): _value_of(keyword.value) for keyword in node.keywords}
         return ToolCall(name=name, arguments=_dumps(arguments))
@@ -409,7 +463,7 @@ def _value_of(node: ast.expr) -> Any:
         case ast.Dict(keys=keys, values=values) if all(
             isinstance(key, ast.Constant) and isinstance(key.value, str) for key in keys
         ):
-            return {ast.literal_eval(key): _value_of(value) for key, value in zip(keys, values) if key is not None}
+            return _object([(ast.literal_eval(key), _value_of(item)) for key, item in zip(keys, values) if key])
         case _:
             raise ValueError(type(node).__name__)
 
@@ -441,7 +495,15 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is no number of JSON")
 
 
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        raise ValueError(f"the key {twice[:_MAX_SHOWN_CHARS]!r} comes twice")
+    return found
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=_object)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)

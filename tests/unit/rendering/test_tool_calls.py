@@ -23,6 +23,9 @@ ONE, ONE_END, SEP = (
 JSON = '{"name": "weather", "arguments": {"city": "Paris"}}'
 PARAMETERS = '{"name": "weather", "parameters": {"city": "Paris"}}'
 
+XML_A = "<parameter=a>1</parameter>"
+GLM_A = "<arg_key>a</arg_key><arg_value>1</arg_value>"
+
 
 def calls_of(text: str, form: str) -> list[tuple[str, Any, str]]:
     """The calls of a text, with their arguments as values."""
@@ -51,6 +54,16 @@ def calls_of(text: str, form: str) -> list[tuple[str, Any, str]]:
             "",
             [("weather", {"city": "Paris", "days": 2}, "")],
         ),
+        (
+            "tagged",
+            "<tool_call><function=weather><parameter=city>a</parameter></function>\n"
+            "<function=f><parameter=b>2</parameter></function></tool_call>",
+            "",
+            [("weather", {"city": "a"}, ""), ("f", {"b": 2}, "")],
+        ),
+        ("tagged", "<tool_call><function=f></function></tool_call>", "", [("f", {}, "")]),
+        ("tagged", "<tool_call><function=f><parameter=b>2</parameter></tool_call>", "", [("f", {"b": 2}, "")]),
+        ("tagged", "<tool_call>weather\n</tool_call>", "", [("weather", {}, "")]),
         ("granite", f"<|tool_call|>[{JSON}]", "", [PARIS]),
         ("granite", f"<|tool_call|>[{JSON}]<|/tool_call|>", "", [PARIS]),
         (
@@ -154,6 +167,17 @@ def test_a_text_without_the_marks_of_a_call_has_none(form: str, text: str) -> No
             "<tool_call><function=f><parameter=a>1</function></tool_call>",
             "has an argument that is not closed",
         ),
+        ("tagged", '<tool_call><function=f>{"a":1}</function></tool_call>', 'has text that is no argument: \'{"a":1}<'),
+        ("tagged", f"<tool_call><function=f>{XML_A} and {XML_A}</function></tool_call>", "that is no argument: 'and <"),
+        ("tagged", f"<tool_call><function=f>{XML_A}</function> so</tool_call>", "has no name of a tool"),
+        ("tagged", f"<tool_call><function=f>{XML_A}{XML_A}</function></tool_call>", "has an argument twice: 'a'"),
+        ("tagged", f"<tool_call>f please {GLM_A}</tool_call>", "has text that is no argument: 'please <arg_key>"),
+        ("tagged", f"<tool_call>f{GLM_A} please</tool_call>", "has text that is no argument: 'please'"),
+        ("tagged", f"<tool_call>f{GLM_A}{GLM_A}</tool_call>", "has an argument twice: 'a'"),
+        ("tagged", '<tool_call>{"name": "f", "arguments": {"a": 1, "a": 2}}</tool_call>', "the key 'a' comes twice"),
+        ("mistral", '[TOOL_CALLS]f{"a": {"b": 1, "b": 1}}', "the key 'b' comes twice"),
+        ("pythonic", "[f(a=1, a=2)]", "has an argument twice: 'a'"),
+        ("pythonic", '[f(a={"b": 1, "b": 2})]', "the key 'b' comes twice"),
         ("mistral", '[TOOL_CALLS]weather[ARGS]{"city": ', "is not JSON: "),
         ("mistral", '[TOOL_CALLS][{"name": ', "is not JSON: "),
         ("mistral", "[TOOL_CALLS]", "has no name of a tool"),
@@ -195,6 +219,38 @@ def test_the_number_of_calls_is_bounded(form: str, text: str) -> None:
 
     assert len(parsed.calls) == MAX_CALLS
     assert [call.error for call in parsed.unparsed] == ["comes after 100 calls"]
+
+
+@rows(
+    ("schema", "text", "value"),
+    [
+        ({"type": ["string", "null"]}, "12345", "12345"),
+        ({"type": ["string", "null"]}, "null", None),
+        ({"type": "string"}, "null", "null"),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "true", "true"),
+        ({"oneOf": [{"anyOf": [{"type": "integer"}, {"type": "string"}]}, {"type": "null"}]}, "null", None),
+        ({"enum": ["1", "2", None]}, "1", "1"),
+        ({"enum": ["1", "2", None]}, "null", None),
+        ({"const": "1"}, "1", "1"),
+        ({"$ref": "#/$defs/Zip"}, "12345", "12345"),
+        ({"allOf": [{"$ref": "#/$defs/Zip"}]}, "12345", "12345"),
+        ({"$ref": "#/$defs/Loop"}, "12345", 12345),
+        ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, "12345", 12345),
+        ({"type": ["boolean", 1]}, "true", True),
+        ({}, "null", None),
+        (True, "1", 1),
+    ],
+)
+def test_an_argument_is_text_where_its_schema_allows_text(schema: Any, text: str, value: Any) -> None:
+    """Forms with tags have no types: a number in them is a number only of an argument that may not be text."""
+    defined = {"Zip": {"type": "string"}, "Loop": {"$ref": "#/$defs/Loop"}}
+    tool = ToolSpec(name="f", parameters=json.dumps({"properties": {"zip": schema}, "$defs": defined}))
+    for inner in (
+        f"<function=f><parameter=zip>{text}</parameter></function>",
+        f"f<arg_key>zip</arg_key><arg_value>{text}</arg_value>",
+    ):
+        (call,) = parse_calls(f"<tool_call>{inner}</tool_call>", "tagged", [tool]).calls
+        assert json.loads(call.arguments) == {"zip": value}
 
 
 @rows(
