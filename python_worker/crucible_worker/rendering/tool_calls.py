@@ -18,7 +18,9 @@ from __future__ import annotations
 import ast
 import dataclasses
 import functools
+import itertools
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -122,13 +124,17 @@ def parse_calls(text: str, form: str = "", tools: Sequence[ToolSpec] = ()) -> Pa
     kept, pieces = found
     calls: list[ToolCall] = []
     unparsed: list[UnparsedToolCall] = []
+    refused = None
     for piece, parsed in pieces:
+        if piece is refused and isinstance(parsed, str):  # a further element of a list, which is kept whole
+            continue
         if len(calls) + len(unparsed) >= MAX_CALLS:
             last = UnparsedToolCall(text=piece[:MAX_CALL_CHARS], error=f"comes after {MAX_CALLS} calls")
             return ParsedCalls(text=kept, calls=tuple(calls), unparsed=(*unparsed, last))
         if isinstance(parsed, ToolCall):
             calls.append(parsed)
         else:
+            refused = piece
             unparsed.append(UnparsedToolCall(text=piece, error=parsed))
     return ParsedCalls(text=kept, calls=tuple(calls), unparsed=tuple(unparsed))
 
@@ -222,7 +228,7 @@ def _with_tags(text: str, tags: _Tags, tools: Sequence[ToolSpec]) -> Iterator[To
             yield found
             return
         arguments, end = found
-        yield ToolCall(name=name, arguments=_dumps(arguments))
+        yield _called(name, arguments)
 
 
 def _tagged_arguments(
@@ -411,8 +417,12 @@ def _pythonic(text: str, form: str, tools: Sequence[ToolSpec]) -> _Found:
         elif not isinstance(tree, ast.List):
             yield body, "is no list of calls"
         else:
+            source = body.strip().encode()
+            starts = [0, *itertools.accumulate(map(len, source.splitlines(keepends=True)))]  # columns are bytes
             for node in tree.elts:
-                yield ast.get_source_segment(body.strip(), node) or body, _call_of_node(node)
+                begin = starts[node.lineno - 1] + node.col_offset
+                end = starts[(node.end_lineno or node.lineno) - 1] + (node.end_col_offset or 0)
+                yield source[begin:end].decode(errors="replace"), _call_of_node(node)
 
     return "", each()
 
@@ -442,9 +452,9 @@ def _call_of_node(node: ast.expr) -> ToolCall | str:
             return _repeated(twice)
         name = ast.unparse(node.func)
         arguments = {str(keyword.arg): _value_of(keyword.value) for keyword in node.keywords}
-        return ToolCall(name=name, arguments=_dumps(arguments))
     except (ValueError, TypeError, RecursionError) as error:
         return f"has an argument that is no value: {_shown(error)}"
+    return _called(name, arguments)
 
 
 _WORDS = MappingProxyType({"true": True, "false": False, "null": None})
@@ -495,6 +505,12 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is no number of JSON")
 
 
+def _finite(text: str) -> float:
+    if math.isinf(number := float(text)):
+        raise ValueError(f"{text[:_MAX_SHOWN_CHARS]} is too large a number")
+    return number
+
+
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):
@@ -503,7 +519,7 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return found
 
 
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, object_pairs_hook=_object)
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_object)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -547,11 +563,15 @@ def _with_arguments(name: str, arguments: Any, given: str) -> ToolCall | str:
         arguments = _json(arguments)
     if not isinstance(arguments, dict):
         return "has arguments that are no object"
-    return ToolCall(name=name, arguments=_dumps(arguments), id=given)
+    return _called(name, arguments, given)
 
 
-def _dumps(arguments: dict[str, Any]) -> str:
-    return json.dumps(arguments, ensure_ascii=False)
+def _called(name: str, arguments: dict[str, Any], given: str = "") -> ToolCall | str:
+    try:
+        text = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
+    except (ValueError, RecursionError) as error:  # infinite numbers of Python's syntax; what is nested too deep
+        return f"has arguments that are no JSON: {_shown(error)}"
+    return ToolCall(name=name, arguments=text, id=given)
 
 
 def _too_long(text: str) -> str:

@@ -167,9 +167,9 @@ def test_a_text_without_the_marks_of_a_call_has_none(form: str, text: str) -> No
             "<tool_call><function=f><parameter=a>1</function></tool_call>",
             "has an argument that is not closed",
         ),
-        ("tagged", '<tool_call><function=f>{"a":1}</function></tool_call>', 'has text that is no argument: \'{"a":1}<'),
+        ("tagged", "<tool_call><function=f>{a: 1}</function></tool_call>", "has text that is no argument: '{a: 1}<"),
         ("tagged", f"<tool_call><function=f>{XML_A} and {XML_A}</function></tool_call>", "that is no argument: 'and <"),
-        ("tagged", f"<tool_call><function=f>{XML_A}</function> so</tool_call>", "has no name of a tool"),
+        ("tagged", f"<tool_call><function=>{XML_A}</function></tool_call>", "has no name of a tool"),
         ("tagged", f"<tool_call><function=f>{XML_A}{XML_A}</function></tool_call>", "has an argument twice: 'a'"),
         ("tagged", f"<tool_call>f please {GLM_A}</tool_call>", "has text that is no argument: 'please <arg_key>"),
         ("tagged", f"<tool_call>f{GLM_A} please</tool_call>", "has text that is no argument: 'please'"),
@@ -219,6 +219,71 @@ def test_the_number_of_calls_is_bounded(form: str, text: str) -> None:
 
     assert len(parsed.calls) == MAX_CALLS
     assert [call.error for call in parsed.unparsed] == ["comes after 100 calls"]
+
+
+def test_what_follows_a_call_within_its_tag_is_not_lost() -> None:
+    """The calls before it are parsed, and the rest is kept with its reason."""
+    parsed = parse_calls(f"<tool_call><function=f>{XML_A}</function> so</tool_call>", "tagged")
+
+    assert [(call.name, call.arguments) for call in parsed.calls] == [("f", '{"a": 1}')]
+    assert [call.error for call in parsed.unparsed] == ["has no name of a tool"]
+
+
+@rows(
+    ("form", "opening", "closing"),
+    [("tagged", "<tool_call>", "</tool_call>"), ("granite", "<|tool_call|>", ""), ("mistral", "[TOOL_CALLS]", "")],
+)
+def test_a_list_that_holds_no_calls_is_kept_once(form: str, opening: str, closing: str) -> None:
+    """With the first of its reasons, however many of its elements are wrong; those that are calls are parsed."""
+    listed = f'{opening}[{{"name": 1}}, {JSON}{", {}" * 200}, {JSON}]{closing}'
+    parsed = parse_calls(listed * 2, form) if closing else parse_calls(listed, form)
+
+    assert [call.name for call in parsed.calls] == ["weather"] * (4 if closing else 2)
+    assert [call.text for call in parsed.unparsed] == [listed] * (2 if closing else 1)
+
+
+@rows(
+    ("form", "text", "error"),
+    [
+        ("tagged", '<tool_call>{"name": "f", "arguments": {"a": 1e999}}</tool_call>', "1e999 is too large a number"),
+        ("mistral", '[TOOL_CALLS]f{"a": [-1e999]}', "-1e999 is too large a number"),
+        ("llama", '<|python_tag|>{"name": "f", "parameters": {"a": 1e999}}', "1e999 is too large a number"),
+        ("llama", "<|python_tag|>f.call(a=1e999)", "has arguments that are no JSON: "),
+        ("pythonic", "[f(a=1e999)]", "has arguments that are no JSON: "),
+        ("pythonic", "[f(a=[-1e999])]", "has arguments that are no JSON: "),
+    ],
+)
+def test_arguments_are_numbers_of_json(form: str, text: str, error: str) -> None:
+    """An infinite one is none, and no reader of JSON would take it."""
+    parsed = parse_calls(text, form, TOOLS)
+
+    assert parsed.calls == ()
+    assert error in parsed.unparsed[0].error
+
+
+@rows("form", ["tagged", "mistral", "llama", "deepseek", "kimi"])
+def test_arguments_of_every_depth_are_parsed_or_reported(form: str) -> None:
+    """What can be read, and is too deep to be written, is an error of the call as well."""
+    for depth in range(900, 1_010):
+        value = f'{{"a": {"[" * depth}{"]" * depth}}}'
+        text = {
+            "tagged": f'<tool_call>{{"name": "f", "arguments": {value}}}</tool_call>',
+            "mistral": f"[TOOL_CALLS]f{value}",
+            "llama": f'<|python_tag|>{{"name": "f", "parameters": {value}}}',
+            "deepseek": f"{ONE}f{SEP}{value}{ONE_END}",
+            "kimi": f"<|tool_call_begin|>f<|tool_call_argument_begin|>{value}<|tool_call_end|>",
+        }[form]
+        parsed = parse_calls(text, form, TOOLS)
+        assert len(parsed.calls) + len(parsed.unparsed) == 1
+
+
+def test_calls_in_python_are_told_apart_by_their_bytes() -> None:
+    """Also behind text that is not ASCII, and over several lines."""
+    parsed = parse_calls(
+        '[weather(city="\u00e9\U0001f600"), "\u00e9\u00e9",\r\n weather("\u00fc"),\n1]', "pythonic", TOOLS
+    )
+
+    assert [call.text for call in parsed.unparsed] == ['"\u00e9\u00e9"', 'weather("\u00fc")', "1"]
 
 
 @rows(
