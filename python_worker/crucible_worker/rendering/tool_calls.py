@@ -16,6 +16,7 @@ Parsing is bounded and takes linear time. What has the marks of a call, and cann
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -38,8 +39,8 @@ MAX_CALLS = 100
 _MAX_PYTHONIC_CHARS = 16 * 1024
 """Of an answer in Python's syntax, whose parser is slower."""
 _MAX_ERROR_CHARS = 200
-_MAX_SCHEMA_DEPTH, _MAX_CHOICES = 4, 50
-"""Of a schema, as far as the types of its arguments are looked for."""
+_MAX_SCHEMAS = 200
+"""Of one argument, that are searched for its types."""
 _MAX_SHOWN_CHARS = 60
 """Of a text that an error quotes."""
 
@@ -116,7 +117,8 @@ def parse_calls(text: str, form: str = "", tools: Sequence[ToolSpec] = ()) -> Pa
     Args:
         text: the answer without its reasoning, and without what ends it.
         form: as of `form_of_template`; "tagged" if empty.
-        tools: those that the model was shown: some forms have no types, which the schemas say.
+        tools: those that the model was shown: some forms have no types, which the schemas say. In forms that need no
+            mark, a text without one is a call only if it names one of them.
     """
     found = _FORMS.get(form or "tagged", _tagged)(text, form, tools)
     if found is None:
@@ -263,26 +265,29 @@ def _types_of(tool: ToolSpec) -> Mapping[str, frozenset[str]]:
     return {key: frozenset(_types(each, schema)) for key, each in properties.items()}
 
 
-def _types(schema: Any, root: Mapping[str, Any], depth: int = 0) -> Iterator[str]:
+def _types(schema: Any, root: Mapping[str, Any]) -> Iterator[str]:
     """The types that a schema allows: its own, those of its choices and values, and of what it refers to."""
-    if not isinstance(schema, dict) or depth > _MAX_SCHEMA_DEPTH:
-        return
-    kind, reference = schema.get("type"), schema.get("$ref")
-    yield from (one for one in (kind if isinstance(kind, list) else [kind]) if isinstance(one, str))
-    values = [*_list(schema.get("enum")), *([schema["const"]] if "const" in schema else [])]
-    yield from ("string" if isinstance(value, str) else "null" for value in values if isinstance(value, str | None))
-    if isinstance(reference, str) and reference.startswith("#/"):
-        found: Any = root
-        for step in reference[2:].split("/"):
-            found = found.get(step) if isinstance(found, dict) else None
-        yield from _types(found, root, depth + 1)
-    for key in ("anyOf", "oneOf", "allOf"):
-        for each in _list(schema.get(key)):
-            yield from _types(each, root, depth + 1)
+    left = [schema]
+    for _ in range(_MAX_SCHEMAS):
+        if not left:
+            return
+        if not isinstance(one := left.pop(), dict):
+            continue
+        kind, reference = one.get("type"), one.get("$ref")
+        yield from (each for each in (kind if isinstance(kind, list) else [kind]) if isinstance(each, str))
+        for value in (*_list(one.get("enum")), one.get("const", ())):
+            if isinstance(value, str | None):
+                yield "null" if value is None else "string"
+        left += (each for key in ("anyOf", "oneOf", "allOf") for each in _list(one.get(key)))
+        if isinstance(reference, str) and reference.startswith("#/"):
+            found: Any = root
+            for step in reference[2:].split("/"):
+                found = found.get(step) if isinstance(found, dict) else None
+            left.append(found)
 
 
 def _list(value: Any) -> list[Any]:
-    return value[:_MAX_CHOICES] if isinstance(value, list) else []
+    return value if isinstance(value, list) else []
 
 
 def _typed(text: str, kinds: frozenset[str]) -> Any:
@@ -364,15 +369,18 @@ def _parted(text: str, form: str, tools: Sequence[ToolSpec]) -> _Found:
 
 
 _LLAMA = re.compile(r'\s*\{\s*"(?:name|type|function|parameters)"\s*:')
+_NAME = re.compile(r'"name"\s*:\s*"([^"\\]{1,500})"')
 _BUILTIN = re.compile(r"\s*([A-Za-z_]\w*)\.call\(")
 _SEPARATOR = re.compile(r"[\s;,]*")
 
 
 def _llama(text: str, form: str, tools: Sequence[ToolSpec]) -> _Found:
-    kept, tag, body = text.partition(_PYTHON_TAGS[0])
-    if not tag:
-        if _LLAMA.match(text) is None:
-            return None
+    kept, marked, body = _at_mark(text)
+    if marked:
+        body = body.rstrip().removesuffix(_PYTHON_TAGS[2])
+    elif _LLAMA.match(text) is None or _first_name(text) not in {tool.name for tool in tools}:
+        return None  # also JSON that an answer is
+    else:
         kept, body = "", text
 
     def each() -> _Pieces:
@@ -395,20 +403,41 @@ def _llama(text: str, form: str, tools: Sequence[ToolSpec]) -> _Found:
     return kept.strip(), each()
 
 
+def _at_mark(text: str) -> tuple[str, bool, str]:
+    """What stands before the mark of calls, whether there is one, and what follows it; without one, all follows."""
+    tag = next((tag for tag in _PYTHON_TAGS[:2] if tag in text), "")
+    kept, _, body = text.partition(tag) if tag else ("", "", text)
+    return kept, bool(tag), body
+
+
+def _first_name(text: str) -> str:
+    """The name of the tool in the first object of a text, also if that is not JSON."""
+    if len(text) <= MAX_CALL_CHARS:
+        with contextlib.suppress(ValueError, RecursionError):
+            value, _ = _DECODER.raw_decode(text, _after_separator(text, 0))
+            parsed = _call_of(value)
+            name = parsed.name if isinstance(parsed, ToolCall) else isinstance(value, dict) and value.get("name")
+            return name if isinstance(name, str) else ""
+    found = _NAME.search(text)
+    return "" if found is None else found[1]
+
+
 def _after_separator(text: str, at: int) -> int:
     found = _SEPARATOR.match(text, at)
     return at if found is None else found.end()
 
 
-_PYTHONIC = re.compile(r"\s*\[\s*[A-Za-z_][\w.\-]*\s*\(")
+_PYTHONIC = re.compile(r"\s*\[\s*([A-Za-z_][\w.\-]*)\s*\(")
 
 
 def _pythonic(text: str, form: str, tools: Sequence[ToolSpec]) -> _Found:
-    body = text
+    kept, marked, body = _at_mark(text)
     for tag in _PYTHON_TAGS:
         body = body.replace(tag, "")
-    if _PYTHONIC.match(body) is None:
+    if (named := _PYTHONIC.match(body)) is None:
         return _llama(text, form, tools)
+    if not marked and named[1] not in {tool.name for tool in tools}:
+        return None  # without a mark, a text in brackets is a call only if it names a tool
 
     def each() -> _Pieces:
         tree = _python(body)
@@ -424,7 +453,7 @@ def _pythonic(text: str, form: str, tools: Sequence[ToolSpec]) -> _Found:
                 end = starts[(node.end_lineno or node.lineno) - 1] + (node.end_col_offset or 0)
                 yield source[begin:end].decode(errors="replace"), _call_of_node(node)
 
-    return "", each()
+    return kept.strip(), each()
 
 
 def _python_call(text: str) -> ToolCall | str:

@@ -12,7 +12,7 @@ from tests.tables import rows
 SCHEMA = {
     "properties": {"city": {"type": "string"}, "days": {"type": "integer"}, "units": {"type": ["string", "null"]}}
 }
-TOOLS = (ToolSpec(name="weather", parameters=json.dumps(SCHEMA)),)
+TOOLS = (ToolSpec(name="weather", parameters=json.dumps(SCHEMA)), ToolSpec(name="f"))
 PARIS = ("weather", {"city": "Paris"}, "")
 BEGIN, END = "<\uff5ctool\u2581calls\u2581begin\uff5c>", "<\uff5ctool\u2581calls\u2581end\uff5c>"
 ONE, ONE_END, SEP = (
@@ -93,7 +93,13 @@ def calls_of(text: str, form: str) -> list[tuple[str, Any, str]]:
             [PARIS, ("a.b", {"n": -1, "on": True, "at": None, "l": [1, "x"], "d": {"k": 2.5}}, "")],
         ),
         ("pythonic", '<|python_start|>[weather(city="Paris")]<|python_end|>', "", [PARIS]),
+        ("pythonic", 'Hm.<|python_start|>[weather(city="Paris")]<|python_end|>', "Hm.", [PARIS]),
         ("pythonic", PARAMETERS, "", [PARIS]),
+        ("pythonic", f"<|python_start|>{PARAMETERS}<|python_end|>", "", [PARIS]),
+        ("llama", f"<|python_start|>{PARAMETERS}<|python_end|>", "", [PARIS]),
+        ("llama", '<|python_tag|>{"name": "other", "parameters": {}}', "", [("other", {}, "")]),
+        ("pythonic", "<|python_start|>[other(a=1)]<|python_end|>", "", [("other", {"a": 1}, "")]),
+        ("llama", '{"type": "function", "function": {"name": "f", "parameters": {}}}', "", [("f", {}, "")]),
         (
             "deepseek",
             f'Hm.{BEGIN}{ONE}function{SEP}weather\n```json\n{{"city": "Paris"}}\n```{ONE_END}{END}',
@@ -139,6 +145,14 @@ def test_each_family_has_its_form(form: str, text: str, kept: str, calls: list[A
         ("mistral", JSON),
         ("llama", '{"answer": 4}'),
         ("llama", "{a} is no call"),
+        ("llama", '{"name": "Paris", "population": 2100000}'),
+        ("llama", '{"name": "Paris", "population": '),
+        ("llama", '{"type": "object", "properties": {}}'),
+        ("llama", '{"type": "object", "properties": {"name": "weather"}}'),
+        ("llama", '{"name": "Paris", "parameters": {"name": "weather"}}'),
+        ("pythonic", '{"name": "Paris", "population": 2100000}'),
+        ("pythonic", "[see(above)] for details"),
+        ("pythonic", "[other(a=1)]"),
         ("pythonic", "[1, 2] is a list"),
         ("pythonic", "see f(a=1)"),
         ("deepseek", "tool"),
@@ -148,6 +162,22 @@ def test_each_family_has_its_form(form: str, text: str, kept: str, calls: list[A
 def test_a_text_without_the_marks_of_a_call_has_none(form: str, text: str) -> None:
     """It stays as it is."""
     parsed = parse_calls(text, form, TOOLS)
+
+    assert (parsed.text, parsed.calls, parsed.unparsed) == (text, (), ())
+
+
+@rows(
+    ("form", "text"),
+    [
+        ("llama", PARAMETERS),
+        ("llama", '{"name": "weather", "parameters": {"ci'),
+        ("pythonic", PARAMETERS),
+        ("pythonic", '[weather(city="Paris")]'),
+    ],
+)
+def test_without_tools_a_text_without_marks_is_text(form: str, text: str) -> None:
+    """Where it is not known whether a model was shown tools, an answer in JSON or in brackets stays as it is."""
+    parsed = parse_calls(text, form)
 
     assert (parsed.text, parsed.calls, parsed.unparsed) == (text, (), ())
 
