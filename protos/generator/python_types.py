@@ -323,8 +323,10 @@ TYPES = (
         fields={
             **{name: Special(plain=True) for name in ("evaluator", "stop_reason")},
             "sample": Special(encode="recorded_sample_to_v1", decode="recorded_sample_from_v1"),
+            "tool_calls": Special(encode="sendable_calls"),
         },
     ),
+    Type("ParsedResponse", fields={"tool_calls": Special(encode="sendable_calls")}),
     Type("TruncatedPart", needed="part bytes limit"),
     Type(
         "Evaluation",

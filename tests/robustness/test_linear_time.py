@@ -29,6 +29,7 @@ from crucible_bridge.types import (
     RawResponse,
     Sample,
     SampleResult,
+    ToolSpec,
     TrajectoryBatch,
     Verdict,
     tools_from_json,
@@ -477,7 +478,8 @@ def _parsed(text: str) -> object:
 
 
 def _called(form: str) -> Callable[[str], object]:
-    return lambda text: parse_calls(text, form)
+    tools = tuple(ToolSpec(name=name) for name in ("a", "f"))
+    return lambda text: parse_calls(text, form, tools)
 
 
 def _tools(text: str) -> object:

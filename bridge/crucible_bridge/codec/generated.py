@@ -18,7 +18,6 @@ from crucible_bridge.codec.content import (
     model_input_from_v1,
     model_input_to_v1,
     tool_call_from_v1,
-    tool_call_to_v1,
     unparsed_tool_call_from_v1,
     unparsed_tool_call_to_v1,
 )
@@ -1333,7 +1332,7 @@ def sample_result_to_v1(value: SampleResult) -> evaluation_pb2.SampleResult:
         truncated=[truncated_part_to_v1(item) for item in value.truncated],
         reasoning=unicode_text(value.reasoning),
         refusal=unicode_text(value.refusal),
-        tool_calls=[tool_call_to_v1(item) for item in value.tool_calls],
+        tool_calls=sendable_calls(value.tool_calls),
         unparsed_tool_calls=[unparsed_tool_call_to_v1(item) for item in value.unparsed_tool_calls],
     )
 
@@ -1374,6 +1373,38 @@ def sample_result_from_v1(message: evaluation_pb2.SampleResult, field: str = "")
         unparsed_tool_calls=each_decoded(
             unparsed_tool_call_from_v1, message.unparsed_tool_calls, child(field, "unparsed_tool_calls")
         ),
+    )
+
+
+def parsed_response_to_v1(value: ParsedResponse) -> rendering_pb2.ParsedResponse:
+    """Encode: A response as a message of the assistant."""
+    return rendering_pb2.ParsedResponse(
+        text=unicode_text(value.text),
+        reasoning=unicode_text(value.reasoning),
+        tool_calls=sendable_calls(value.tool_calls),
+        unparsed_tool_calls=[unparsed_tool_call_to_v1(item) for item in value.unparsed_tool_calls],
+        termination=None if value.termination is None else TERMINATION_PAIR.to_number[value.termination],
+        problem=None if value.problem is None else problem_to_v1(value.problem),
+    )
+
+
+def parsed_response_from_v1(message: rendering_pb2.ParsedResponse, field: str = "") -> ParsedResponse:
+    """Decode: A response as a message of the assistant.
+
+    Raises:
+        InvalidField: a value is out of bounds, or missing.
+    """
+    return ParsedResponse(
+        text=message.text,
+        reasoning=message.reasoning,
+        tool_calls=each_decoded(tool_call_from_v1, message.tool_calls, child(field, "tool_calls")),
+        unparsed_tool_calls=each_decoded(
+            unparsed_tool_call_from_v1, message.unparsed_tool_calls, child(field, "unparsed_tool_calls")
+        ),
+        termination=TERMINATION_PAIR.from_v1(message.termination, child(field, "termination"))
+        if message.termination
+        else None,
+        problem=problem_from_v1(message.problem, child(field, "problem")) if message.HasField("problem") else None,
     )
 
 
@@ -4912,38 +4943,6 @@ def parse_response_request_from_v1(
         model=model_ref_from_v1(message.model, child(field, "model")) if message.HasField("model") else None,
         responses=each_decoded(raw_response_from_v1, message.responses, child(field, "responses")),
         renderer=message.renderer,
-    )
-
-
-def parsed_response_to_v1(value: ParsedResponse) -> rendering_pb2.ParsedResponse:
-    """Encode: A response as a message of the assistant."""
-    return rendering_pb2.ParsedResponse(
-        text=unicode_text(value.text),
-        reasoning=unicode_text(value.reasoning),
-        tool_calls=[tool_call_to_v1(item) for item in value.tool_calls],
-        unparsed_tool_calls=[unparsed_tool_call_to_v1(item) for item in value.unparsed_tool_calls],
-        termination=None if value.termination is None else TERMINATION_PAIR.to_number[value.termination],
-        problem=None if value.problem is None else problem_to_v1(value.problem),
-    )
-
-
-def parsed_response_from_v1(message: rendering_pb2.ParsedResponse, field: str = "") -> ParsedResponse:
-    """Decode: A response as a message of the assistant.
-
-    Raises:
-        InvalidField: a value is out of bounds, or missing.
-    """
-    return ParsedResponse(
-        text=message.text,
-        reasoning=message.reasoning,
-        tool_calls=each_decoded(tool_call_from_v1, message.tool_calls, child(field, "tool_calls")),
-        unparsed_tool_calls=each_decoded(
-            unparsed_tool_call_from_v1, message.unparsed_tool_calls, child(field, "unparsed_tool_calls")
-        ),
-        termination=TERMINATION_PAIR.from_v1(message.termination, child(field, "termination"))
-        if message.termination
-        else None,
-        problem=problem_from_v1(message.problem, child(field, "problem")) if message.HasField("problem") else None,
     )
 
 

@@ -474,6 +474,24 @@ class SampleResult:
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class ParsedResponse:
+    """A response as a message of the assistant."""
+
+    text: str = ""
+    """The answer, without reasoning, calls of tools, and stop sequence."""
+    reasoning: str = ""
+    """The reasoning, without its tags; empty if there is none."""
+    tool_calls: tuple[ToolCall, ...] = ()
+    """Calls of tools, in order."""
+    unparsed_tool_calls: tuple[UnparsedToolCall, ...] = ()
+    """Those that cannot be parsed."""
+    termination: Termination | None = None
+    """How it ended; unspecified if there is a problem."""
+    problem: Problem | None = None
+    """Why it is not parsed."""
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class TruncatedPart:
     """A part of a sample's record that is not there whole."""
 
@@ -2283,24 +2301,6 @@ class ParseResponseRequest:
     """At least one, at most max_model_items."""
     renderer: str = ""
     """The renderer of the prompt; "auto" if empty."""
-
-
-@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
-class ParsedResponse:
-    """A response as a message of the assistant."""
-
-    text: str = ""
-    """The answer, without reasoning, calls of tools, and stop sequence."""
-    reasoning: str = ""
-    """The reasoning, without its tags; empty if there is none."""
-    tool_calls: tuple[ToolCall, ...] = ()
-    """Calls of tools, in order."""
-    unparsed_tool_calls: tuple[UnparsedToolCall, ...] = ()
-    """Those that cannot be parsed."""
-    termination: Termination | None = None
-    """How it ended; unspecified if there is a problem."""
-    problem: Problem | None = None
-    """Why it is not parsed."""
 
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)

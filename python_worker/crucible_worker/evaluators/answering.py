@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import re
+from collections.abc import Iterable
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
 from msgspec import Meta
@@ -35,6 +36,8 @@ __all__ = [
     "Answering",
     "Thinking",
     "check_sampling_client",
+    "unicode_calls",
+    "unicode_unparsed",
 ]
 
 REMOVE_THINKING: Final = "remove"
@@ -99,14 +102,7 @@ class Answer:
         calls: tuple[ToolCall, ...] = ()
         unparsed: tuple[UnparsedToolCall, ...] = ()
         if said.tool_calls or said.unparsed_tool_calls:
-            calls = tuple(
-                ToolCall(name=_unicode(call.name), arguments=_unicode(call.arguments), id=_unicode(call.id))
-                for call in said.tool_calls
-            )
-            unparsed = tuple(
-                UnparsedToolCall(text=_unicode(call.text), error=_unicode(call.error))
-                for call in said.unparsed_tool_calls
-            )
+            calls, unparsed = unicode_calls(said.tool_calls), unicode_unparsed(said.unparsed_tool_calls)
         return {
             "output": self.output,
             "reasoning": said.reasoning and _unicode(said.reasoning),
@@ -177,6 +173,18 @@ class Answering:
             unfinished=found.unfinished,
             after_stop=len(found.rest),
         )
+
+
+def unicode_calls(calls: Iterable[ToolCall]) -> tuple[ToolCall, ...]:
+    """Calls of tools as a record has them: each half of a surrogate pair becomes U+FFFD."""
+    return tuple(
+        ToolCall(name=_unicode(call.name), arguments=_unicode(call.arguments), id=_unicode(call.id)) for call in calls
+    )
+
+
+def unicode_unparsed(calls: Iterable[UnparsedToolCall]) -> tuple[UnparsedToolCall, ...]:
+    """As `unicode_calls`, of calls that cannot be parsed."""
+    return tuple(UnparsedToolCall(text=_unicode(call.text), error=_unicode(call.error)) for call in calls)
 
 
 def _unicode(text: str) -> str:

@@ -44,6 +44,7 @@ from crucible_bridge.types import (
 )
 from crucible_worker.backends.base import Model
 from crucible_worker.evaluators.accuracy import MAX_SAMPLES_PER_PROMPT
+from crucible_worker.evaluators.answering import unicode_calls, unicode_unparsed
 from crucible_worker.evaluators.base import (
     CallerPart,
     Evaluator,
@@ -297,7 +298,7 @@ class GuardedEvaluator:
         for call in calls:
             if not isinstance(call, ToolCall) or not all(isinstance(text, str) for text in dataclasses.astuple(call)):
                 raise self._failed("gave tool calls that are no ToolCalls of texts")
-        return calls
+        return unicode_calls(calls)
 
     def _unparsed_tool_calls(self, outcome: Outcome) -> tuple[UnparsedToolCall, ...]:
         calls = tuple(outcome.unparsed_tool_calls)
@@ -305,7 +306,7 @@ class GuardedEvaluator:
             whole = isinstance(call, UnparsedToolCall) and isinstance(call.text, str) and isinstance(call.error, str)
             if not whole:
                 raise self._failed("gave unparsed tool calls that are no UnparsedToolCalls of texts")
-        return calls
+        return unicode_unparsed(calls)
 
     def _turns(self, outcome: Outcome) -> tuple[Turn, ...]:
         turns = tuple(outcome.turns)

@@ -16,10 +16,14 @@ Parsing is bounded and takes linear time. What has the marks of a call, and cann
 from __future__ import annotations
 
 import ast
+import contextlib
 import dataclasses
 import functools
+import itertools
 import json
+import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -35,6 +39,10 @@ MAX_CALLS = 100
 _MAX_PYTHONIC_CHARS = 16 * 1024
 """Of an answer in Python's syntax, whose parser is slower."""
 _MAX_ERROR_CHARS = 200
+_MAX_SCHEMAS = 200
+"""Of one argument, that are searched for its types."""
+_MAX_SHOWN_CHARS = 60
+"""Of a text that an error quotes."""
 
 _TAGS = {
     "tagged": ("<tool_call>", "</tool_call>"),
@@ -109,7 +117,8 @@ def parse_calls(text: str, form: str = "", tools: Sequence[ToolSpec] = ()) -> Pa
     Args:
         text: the answer without its reasoning, and without what ends it.
         form: as of `form_of_template`; "tagged" if empty.
-        tools: those that the model was shown: some forms have no types, which the schemas say.
+        tools: those that the model was shown: some forms have no types, which the schemas say. In forms that need no
+            mark, a text without one is a call only if it names one of them.
     """
     found = _FORMS.get(form or "tagged", _tagged)(text, form, tools)
     if found is None:
@@ -117,13 +126,17 @@ def parse_calls(text: str, form: str = "", tools: Sequence[ToolSpec] = ()) -> Pa
     kept, pieces = found
     calls: list[ToolCall] = []
     unparsed: list[UnparsedToolCall] = []
+    refused = None
     for piece, parsed in pieces:
+        if piece is refused and isinstance(parsed, str):  # a further element of a list, which is kept whole
+            continue
         if len(calls) + len(unparsed) >= MAX_CALLS:
             last = UnparsedToolCall(text=piece[:MAX_CALL_CHARS], error=f"comes after {MAX_CALLS} calls")
             return ParsedCalls(text=kept, calls=tuple(calls), unparsed=(*unparsed, last))
         if isinstance(parsed, ToolCall):
             calls.append(parsed)
         else:
+            refused = piece
             unparsed.append(UnparsedToolCall(text=piece, error=parsed))
     return ParsedCalls(text=kept, calls=tuple(calls), unparsed=tuple(unparsed))
 
@@ -171,9 +184,9 @@ def _inner(text: str, tools: Sequence[ToolSpec]) -> Sequence[ToolCall | str]:
         return [_too_long(text)]
     stripped = text.strip()
     if stripped.startswith("<function="):
-        return [_with_tags(stripped, _XML, tools)]
-    if not stripped.startswith(("{", "[")) and "<arg_key>" in stripped:
-        return [_with_tags(stripped, _GLM, tools)]
+        return list(_with_tags(stripped, _XML, tools))
+    if not stripped.startswith(("{", "[")) and ("<arg_key>" in stripped or any(stripped == one.name for one in tools)):
+        return list(_with_tags(stripped, _GLM, tools))
     value = _json(text)
     if isinstance(value, _NoJson):
         return [value.error]
@@ -182,56 +195,105 @@ def _inner(text: str, tools: Sequence[ToolSpec]) -> Sequence[ToolCall | str]:
 
 @dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
 class _Tags:
-    """The tags of arguments: what opens a value, with its name, and what closes it."""
+    """The tags of a call: what has its name, what opens a value, with its name, and what closes either."""
 
     name: re.Pattern[str]
     opening: re.Pattern[str]
     closing: str
+    end: re.Pattern[str]
 
 
 _XML = _Tags(
-    name=re.compile(r"<function=([^>\n]{1,500})>"),
-    opening=re.compile(r"<parameter=([^>\n]{1,500})>\n?"),
+    name=re.compile(r"\s*<function=([^>\n]{1,500})>"),
+    opening=re.compile(r"\s*<parameter=([^>\n]{1,500})>\n?"),
     closing="</parameter>",
+    end=re.compile(r"\s*(?:</function>\s*|\Z)"),
 )
 _GLM = _Tags(
     name=re.compile(r"\s*([^\s<]{1,500})"),
-    opening=re.compile(r"<arg_key>([^<]{1,500})</arg_key>\s{0,10}<arg_value>"),
+    opening=re.compile(r"\s*<arg_key>([^<]{1,500})</arg_key>\s{0,10}<arg_value>"),
     closing="</arg_value>",
+    end=re.compile(r"\s*\Z"),
 )
 
 
-def _with_tags(text: str, tags: _Tags, tools: Sequence[ToolSpec]) -> ToolCall | str:
-    """A call whose arguments have tags, and no types: those of the schema."""
-    if (named := tags.name.match(text)) is None:
-        return "has no name of a tool"
-    name = named[1].strip()
-    types = next((_types_of(tool) for tool in tools if tool.name == name), {})
+def _with_tags(text: str, tags: _Tags, tools: Sequence[ToolSpec]) -> Iterator[ToolCall | str]:
+    """Calls whose arguments have tags, and no types: those of the schema. What follows an error is not parsed."""
+    end = 0
+    while end < len(text):
+        if (named := tags.name.match(text, end)) is None:
+            yield "has no name of a tool"
+            return
+        name, end = named[1].strip(), named.end()
+        found = _tagged_arguments(text, end, tags, next((_types_of(tool) for tool in tools if tool.name == name), {}))
+        if isinstance(found, str):
+            yield found
+            return
+        arguments, end = found
+        yield _called(name, arguments)
+
+
+def _tagged_arguments(
+    text: str, end: int, tags: _Tags, types: Mapping[str, frozenset[str]]
+) -> tuple[dict[str, Any], int] | str:
+    """The arguments from a place on, and where their call ends; else what is wrong with them."""
     arguments: dict[str, Any] = {}
-    end = named.end()
-    while (opening := tags.opening.search(text, end)) is not None:
+    while (opening := tags.opening.match(text, end)) is not None:
         if (close := text.find(tags.closing, opening.end())) < 0:
             return "has an argument that is not closed"
         end = close + len(tags.closing)
         key, value = opening[1].strip(), text[opening.end() : close]
-        arguments[key] = _typed(value.removesuffix("\n") if tags is _XML else value, types.get(key))
-    return ToolCall(name=name, arguments=_dumps(arguments))
+        if key in arguments:
+            return _repeated(key)
+        arguments[key] = _typed(value.removesuffix("\n") if tags is _XML else value, types.get(key, frozenset()))
+    if (ended := tags.end.match(text, end)) is None:
+        return f"has text that is no argument: {text[end:].strip()[:_MAX_SHOWN_CHARS]!r}"
+    return arguments, ended.end()
+
+
+def _repeated(key: str) -> str:
+    return f"has an argument twice: {key[:_MAX_SHOWN_CHARS]!r}"
 
 
 @functools.lru_cache(maxsize=64)
-def _types_of(tool: ToolSpec) -> Mapping[str, Any]:
-    """The type of each argument of a tool, as its schema says."""
+def _types_of(tool: ToolSpec) -> Mapping[str, frozenset[str]]:
+    """The types of each argument of a tool, as its schema says."""
     schema = json.loads(tool.parameters) if tool.parameters else {}
     properties = schema.get("properties") if isinstance(schema, dict) else None
     if not isinstance(properties, dict):
         return {}
-    return {key: each.get("type") for key, each in properties.items() if isinstance(each, dict)}
+    return {key: frozenset(_types(each, schema)) for key, each in properties.items()}
 
 
-def _typed(text: str, kind: Any) -> Any:
-    """An argument: text if its schema says so; else what it is as JSON, or text if it is none."""
-    if kind == "string":
-        return text
+def _types(schema: Any, root: Mapping[str, Any]) -> Iterator[str]:
+    """The types that a schema allows: its own, those of its choices and values, and of what it refers to."""
+    left = [schema]
+    for _ in range(_MAX_SCHEMAS):
+        if not left:
+            return
+        if not isinstance(one := left.pop(), dict):
+            continue
+        kind, reference = one.get("type"), one.get("$ref")
+        yield from (each for each in (kind if isinstance(kind, list) else [kind]) if isinstance(each, str))
+        for value in (*_list(one.get("enum")), one.get("const", ())):
+            if isinstance(value, str | None):
+                yield "null" if value is None else "string"
+        left += (each for key in ("anyOf", "oneOf", "allOf") for each in _list(one.get(key)))
+        if isinstance(reference, str) and reference.startswith("#/"):
+            found: Any = root
+            for step in reference[2:].split("/"):
+                found = found.get(step) if isinstance(found, dict) else None
+            left.append(found)
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _typed(text: str, kinds: frozenset[str]) -> Any:
+    """An argument: text if its schema allows it; else what it is as JSON, or text if it is none."""
+    if "string" in kinds:
+        return None if "null" in kinds and text.strip() == "null" else text
     value = _json(text)
     return text if isinstance(value, _NoJson) else value
 
@@ -269,6 +331,9 @@ def _named(text: str) -> ToolCall | str:
     return _of_parts(name.strip(), body, given.strip())
 
 
+_KIMI_INDEX = re.compile(r":[0-9]*$")
+
+
 def _parted(text: str, form: str, tools: Sequence[ToolSpec]) -> _Found:
     (begins, ends), (opening, closing), between = _PARTED[form]
     start = min((at for at in (text.find(begins), text.find(opening)) if at >= 0), default=-1)
@@ -290,9 +355,9 @@ def _parted(text: str, form: str, tools: Sequence[ToolSpec]) -> _Found:
                 yield piece, "is not closed"
             elif not mark:
                 yield piece, "has no arguments after a name"
-            elif form == "kimi":  # functions.NAME:INDEX is its id
+            elif form == "kimi":  # functions.NAME:INDEX is its id; some have no prefix, or no index
                 given = head.strip()
-                yield piece, _of_parts(given.removeprefix("functions.").rpartition(":")[0] or given, arguments, given)
+                yield piece, _of_parts(_KIMI_INDEX.sub("", given.removeprefix("functions.")), arguments, given)
             elif head.strip() == "function":
                 name, _, fenced = arguments.partition("\n")
                 fenced = fenced.strip().removeprefix("```json").removesuffix("```")
@@ -304,15 +369,18 @@ def _parted(text: str, form: str, tools: Sequence[ToolSpec]) -> _Found:
 
 
 _LLAMA = re.compile(r'\s*\{\s*"(?:name|type|function|parameters)"\s*:')
+_NAME = re.compile(r'"name"\s*:\s*"([^"\\]{1,500})"')
 _BUILTIN = re.compile(r"\s*([A-Za-z_]\w*)\.call\(")
 _SEPARATOR = re.compile(r"[\s;,]*")
 
 
 def _llama(text: str, form: str, tools: Sequence[ToolSpec]) -> _Found:
-    kept, tag, body = text.partition(_PYTHON_TAGS[0])
-    if not tag:
-        if _LLAMA.match(text) is None:
-            return None
+    kept, marked, body = _at_mark(text)
+    if marked:
+        body = body.rstrip().removesuffix(_PYTHON_TAGS[2])
+    elif _LLAMA.match(text) is None or _first_name(text) not in {tool.name for tool in tools}:
+        return None  # also JSON that an answer is
+    else:
         kept, body = "", text
 
     def each() -> _Pieces:
@@ -335,20 +403,41 @@ def _llama(text: str, form: str, tools: Sequence[ToolSpec]) -> _Found:
     return kept.strip(), each()
 
 
+def _at_mark(text: str) -> tuple[str, bool, str]:
+    """What stands before the mark of calls, whether there is one, and what follows it; without one, all follows."""
+    tag = next((tag for tag in _PYTHON_TAGS[:2] if tag in text), "")
+    kept, _, body = text.partition(tag) if tag else ("", "", text)
+    return kept, bool(tag), body
+
+
+def _first_name(text: str) -> str:
+    """The name of the tool in the first object of a text, also if that is not JSON."""
+    if len(text) <= MAX_CALL_CHARS:
+        with contextlib.suppress(ValueError, RecursionError):
+            value, _ = _DECODER.raw_decode(text, _after_separator(text, 0))
+            parsed = _call_of(value)
+            name = parsed.name if isinstance(parsed, ToolCall) else isinstance(value, dict) and value.get("name")
+            return name if isinstance(name, str) else ""
+    found = _NAME.search(text)
+    return "" if found is None else found[1]
+
+
 def _after_separator(text: str, at: int) -> int:
     found = _SEPARATOR.match(text, at)
     return at if found is None else found.end()
 
 
-_PYTHONIC = re.compile(r"\s*\[\s*[A-Za-z_][\w.\-]*\s*\(")
+_PYTHONIC = re.compile(r"\s*\[\s*([A-Za-z_][\w.\-]*)\s*\(")
 
 
 def _pythonic(text: str, form: str, tools: Sequence[ToolSpec]) -> _Found:
-    body = text
+    kept, marked, body = _at_mark(text)
     for tag in _PYTHON_TAGS:
         body = body.replace(tag, "")
-    if _PYTHONIC.match(body) is None:
+    if (named := _PYTHONIC.match(body)) is None:
         return _llama(text, form, tools)
+    if not marked and named[1] not in {tool.name for tool in tools}:
+        return None  # without a mark, a text in brackets is a call only if it names a tool
 
     def each() -> _Pieces:
         tree = _python(body)
@@ -357,10 +446,14 @@ def _pythonic(text: str, form: str, tools: Sequence[ToolSpec]) -> _Found:
         elif not isinstance(tree, ast.List):
             yield body, "is no list of calls"
         else:
+            source = body.strip().encode()
+            starts = [0, *itertools.accumulate(map(len, source.splitlines(keepends=True)))]  # columns are bytes
             for node in tree.elts:
-                yield ast.get_source_segment(body.strip(), node) or body, _call_of_node(node)
+                begin = starts[node.lineno - 1] + node.col_offset
+                end = starts[(node.end_lineno or node.lineno) - 1] + (node.end_col_offset or 0)
+                yield source[begin:end].decode(errors="replace"), _call_of_node(node)
 
-    return "", each()
+    return kept.strip(), each()
 
 
 def _python_call(text: str) -> ToolCall | str:
@@ -383,11 +476,14 @@ def _call_of_node(node: ast.expr) -> ToolCall | str:
     if node.args or any(keyword.arg is None for keyword in node.keywords):
         return "has arguments without names"
     try:
+        keys = [str(keyword.arg) for keyword in node.keywords]
+        if (twice := next((key for key, count in Counter(keys).items() if count > 1), None)) is not None:
+            return _repeated(twice)
         name = ast.unparse(node.func)
         arguments = {str(keyword.arg): _value_of(keyword.value) for keyword in node.keywords}
-        return ToolCall(name=name, arguments=_dumps(arguments))
     except (ValueError, TypeError, RecursionError) as error:
         return f"has an argument that is no value: {_shown(error)}"
+    return _called(name, arguments)
 
 
 _WORDS = MappingProxyType({"true": True, "false": False, "null": None})
@@ -406,7 +502,7 @@ def _value_of(node: ast.expr) -> Any:
         case ast.Dict(keys=keys, values=values) if all(
             isinstance(key, ast.Constant) and isinstance(key.value, str) for key in keys
         ):
-            return {ast.literal_eval(key): _value_of(value) for key, value in zip(keys, values) if key is not None}
+            return _object([(ast.literal_eval(key), _value_of(item)) for key, item in zip(keys, values) if key])
         case _:
             raise ValueError(type(node).__name__)
 
@@ -438,7 +534,21 @@ def _refuse_constant(name: str) -> Any:
     raise ValueError(f"{name} is no number of JSON")
 
 
-_DECODER = json.JSONDecoder(parse_constant=_refuse_constant)
+def _finite(text: str) -> float:
+    if math.isinf(number := float(text)):
+        raise ValueError(f"{text[:_MAX_SHOWN_CHARS]} is too large a number")
+    return number
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
+        raise ValueError(f"the key {twice[:_MAX_SHOWN_CHARS]!r} comes twice")
+    return found
+
+
+_DECODER = json.JSONDecoder(parse_constant=_refuse_constant, parse_float=_finite, object_pairs_hook=_object)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -482,11 +592,15 @@ def _with_arguments(name: str, arguments: Any, given: str) -> ToolCall | str:
         arguments = _json(arguments)
     if not isinstance(arguments, dict):
         return "has arguments that are no object"
-    return ToolCall(name=name, arguments=_dumps(arguments), id=given)
+    return _called(name, arguments, given)
 
 
-def _dumps(arguments: dict[str, Any]) -> str:
-    return json.dumps(arguments, ensure_ascii=False)
+def _called(name: str, arguments: dict[str, Any], given: str = "") -> ToolCall | str:
+    try:
+        text = json.dumps(arguments, ensure_ascii=False, allow_nan=False)
+    except (ValueError, RecursionError) as error:  # infinite numbers of Python's syntax; what is nested too deep
+        return f"has arguments that are no JSON: {_shown(error)}"
+    return ToolCall(name=name, arguments=text, id=given)
 
 
 def _too_long(text: str) -> str:

@@ -12,7 +12,18 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from crucible_bridge import codec
-from crucible_bridge.types import Conversation, Datum, EvaluateRequest, ModelInput
+from crucible_bridge.codec import sequences
+from crucible_bridge.types import (
+    Conversation,
+    Datum,
+    EvaluateRequest,
+    ModelInput,
+    ParsedResponse,
+    SampledSequence,
+    ToolCall,
+    Turn,
+    UnparsedToolCall,
+)
 from tests.unit.bridge import strategies as some
 
 PAIRS: dict[str, tuple[st.SearchStrategy[Any], Callable[[Any], Any], Callable[[Any], Any]]] = {
@@ -117,6 +128,24 @@ def test_surrogates_in_results_become_replacement_characters():
     decoded = codec.sample_result_from_v1(codec.sample_result_to_v1(result), "x")
 
     assert (decoded.sample_id, decoded.output) == ("a\ufffd", "\ufffdb")
+
+
+def test_surrogates_in_calls_of_tools_become_replacement_characters():
+    """Wherever a model's calls are sent: in results, turns, sampled sequences and parsed responses."""
+    calls: dict[str, Any] = {
+        "tool_calls": (ToolCall(name="f\ud800", arguments='{"a": "\ud800"}', id="\ud800"),),
+        "unparsed_tool_calls": (UnparsedToolCall(text="\ud800", error="\ud800"),),
+    }
+    result = some.SampleResult(evaluator="e", sample_id="a", verdict=some.Verdict.ERROR, **calls)
+    sequence = SampledSequence(text="", tokens=(), **calls)
+    for sent in (
+        codec.sample_result_from_v1(codec.sample_result_to_v1(result), "x"),
+        codec.turn_from_v1(codec.turn_to_v1(Turn(role="assistant", text="", **calls)), "x"),
+        sequences.sampled_sequence_from_v1(sequences.sampled_sequence_to_v1(sequence), "x"),
+        codec.parsed_response_from_v1(codec.parsed_response_to_v1(ParsedResponse(**calls)), "x"),
+    ):
+        assert sent.tool_calls == (ToolCall(name="f\ufffd", arguments='{"a": "\ufffd"}', id="\ufffd"),)
+        assert sent.unparsed_tool_calls == (UnparsedToolCall(text="\ufffd", error="\ufffd"),)
 
 
 def _minimal() -> dict[str, Any]:

@@ -9,7 +9,17 @@ import numpy as np
 import pytest
 
 from crucible_bridge.errors import BackendError, FailedPrecondition, InternalError, InvalidField
-from crucible_bridge.types import Metrics, Problem, Sample, Trajectory, TrajectoryGroup, Transition, Verdict
+from crucible_bridge.types import (
+    Metrics,
+    Problem,
+    Sample,
+    ToolCall,
+    Trajectory,
+    TrajectoryGroup,
+    Transition,
+    UnparsedToolCall,
+    Verdict,
+)
 from crucible_worker.evaluators.base import Outcome
 from crucible_worker.evaluators.installed import MAX_MEASUREMENTS, MAX_OUTPUT_BYTES, GuardedEvaluator
 from tests.tables import rows
@@ -123,6 +133,13 @@ async def test_what_is_too_long_is_cut_and_surrogates_are_replaced() -> None:
     assert len(beyond.output.encode()) == MAX_OUTPUT_BYTES
     assert len(beyond.method.encode()) == 1_000
     assert beyond.extracted == "a\ufffdb"
+
+    called = await _ran(
+        tool_calls=(ToolCall(name="f", arguments='{"a": "\ud800"}', id="\ud800"),),
+        unparsed_tool_calls=(UnparsedToolCall(text="\ud800", error="e"),),
+    )
+    assert called.tool_calls == (ToolCall(name="f", arguments='{"a": "\ufffd"}', id="\ufffd"),)
+    assert called.unparsed_tool_calls == (UnparsedToolCall(text="\ufffd", error="e"),)
 
 
 async def test_an_unscored_outcome_has_a_reason() -> None:

@@ -1,5 +1,6 @@
 """Responses as messages: any text is parsed, and what a message is made of comes back from its text."""
 
+import dataclasses
 import json
 
 from hypothesis import given
@@ -95,3 +96,17 @@ def test_a_call_has_a_bound():
 
     assert short.name == "a"
     assert refused.error == "has 262,145 characters; at most 262,144 are parsed"
+
+
+def test_an_answer_in_json_is_text():
+    """A response does not say whether its model was shown tools: forms without marks are calls only behind one."""
+    for form, text in (
+        ("llama", '{"name": "Paris", "population": 2100000}'),
+        ("llama", '{"type": "object", "properties": {}}'),
+        ("pythonic", "[see(above)] for details"),
+    ):
+        parsed = parse(f"{text}<|im_end|>", stops=dataclasses.replace(STOPS, tool_form=form))
+        assert (parsed.text, parsed.tool_calls, parsed.termination) == (text, (), Termination.STOP)
+
+    marked = parse('<|python_tag|>{"name": "f"}<|im_end|>', stops=dataclasses.replace(STOPS, tool_form="llama"))
+    assert [call.name for call in marked.tool_calls] == ["f"]

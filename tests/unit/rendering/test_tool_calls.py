@@ -12,7 +12,7 @@ from tests.tables import rows
 SCHEMA = {
     "properties": {"city": {"type": "string"}, "days": {"type": "integer"}, "units": {"type": ["string", "null"]}}
 }
-TOOLS = (ToolSpec(name="weather", parameters=json.dumps(SCHEMA)),)
+TOOLS = (ToolSpec(name="weather", parameters=json.dumps(SCHEMA)), ToolSpec(name="f"))
 PARIS = ("weather", {"city": "Paris"}, "")
 BEGIN, END = "<\uff5ctool\u2581calls\u2581begin\uff5c>", "<\uff5ctool\u2581calls\u2581end\uff5c>"
 ONE, ONE_END, SEP = (
@@ -22,6 +22,9 @@ ONE, ONE_END, SEP = (
 )
 JSON = '{"name": "weather", "arguments": {"city": "Paris"}}'
 PARAMETERS = '{"name": "weather", "parameters": {"city": "Paris"}}'
+
+XML_A = "<parameter=a>1</parameter>"
+GLM_A = "<arg_key>a</arg_key><arg_value>1</arg_value>"
 
 
 def calls_of(text: str, form: str) -> list[tuple[str, Any, str]]:
@@ -51,6 +54,16 @@ def calls_of(text: str, form: str) -> list[tuple[str, Any, str]]:
             "",
             [("weather", {"city": "Paris", "days": 2}, "")],
         ),
+        (
+            "tagged",
+            "<tool_call><function=weather><parameter=city>a</parameter></function>\n"
+            "<function=f><parameter=b>2</parameter></function></tool_call>",
+            "",
+            [("weather", {"city": "a"}, ""), ("f", {"b": 2}, "")],
+        ),
+        ("tagged", "<tool_call><function=f></function></tool_call>", "", [("f", {}, "")]),
+        ("tagged", "<tool_call><function=f><parameter=b>2</parameter></tool_call>", "", [("f", {"b": 2}, "")]),
+        ("tagged", "<tool_call>weather\n</tool_call>", "", [("weather", {}, "")]),
         ("granite", f"<|tool_call|>[{JSON}]", "", [PARIS]),
         ("granite", f"<|tool_call|>[{JSON}]<|/tool_call|>", "", [PARIS]),
         (
@@ -80,7 +93,13 @@ def calls_of(text: str, form: str) -> list[tuple[str, Any, str]]:
             [PARIS, ("a.b", {"n": -1, "on": True, "at": None, "l": [1, "x"], "d": {"k": 2.5}}, "")],
         ),
         ("pythonic", '<|python_start|>[weather(city="Paris")]<|python_end|>', "", [PARIS]),
+        ("pythonic", 'Hm.<|python_start|>[weather(city="Paris")]<|python_end|>', "Hm.", [PARIS]),
         ("pythonic", PARAMETERS, "", [PARIS]),
+        ("pythonic", f"<|python_start|>{PARAMETERS}<|python_end|>", "", [PARIS]),
+        ("llama", f"<|python_start|>{PARAMETERS}<|python_end|>", "", [PARIS]),
+        ("llama", '<|python_tag|>{"name": "other", "parameters": {}}', "", [("other", {}, "")]),
+        ("pythonic", "<|python_start|>[other(a=1)]<|python_end|>", "", [("other", {"a": 1}, "")]),
+        ("llama", '{"type": "function", "function": {"name": "f", "parameters": {}}}', "", [("f", {}, "")]),
         (
             "deepseek",
             f'Hm.{BEGIN}{ONE}function{SEP}weather\n```json\n{{"city": "Paris"}}\n```{ONE_END}{END}',
@@ -94,6 +113,20 @@ def calls_of(text: str, form: str) -> list[tuple[str, Any, str]]:
             '{"city": "Paris"}<|tool_call_end|><|tool_calls_section_end|>',
             "",
             [("weather", {"city": "Paris"}, "functions.weather:0")],
+        ),
+        *(
+            (
+                "kimi",
+                f"<|tool_call_begin|>{given}<|tool_call_argument_begin|>{{}}<|tool_call_end|>",
+                "",
+                [(name, {}, given)],
+            )
+            for given, name in (
+                ("functions.weather", "weather"),
+                ("weather", "weather"),
+                ("weather:12", "weather"),
+                ("functions.a:b", "a:b"),
+            )
         ),
     ],
 )
@@ -112,6 +145,14 @@ def test_each_family_has_its_form(form: str, text: str, kept: str, calls: list[A
         ("mistral", JSON),
         ("llama", '{"answer": 4}'),
         ("llama", "{a} is no call"),
+        ("llama", '{"name": "Paris", "population": 2100000}'),
+        ("llama", '{"name": "Paris", "population": '),
+        ("llama", '{"type": "object", "properties": {}}'),
+        ("llama", '{"type": "object", "properties": {"name": "weather"}}'),
+        ("llama", '{"name": "Paris", "parameters": {"name": "weather"}}'),
+        ("pythonic", '{"name": "Paris", "population": 2100000}'),
+        ("pythonic", "[see(above)] for details"),
+        ("pythonic", "[other(a=1)]"),
         ("pythonic", "[1, 2] is a list"),
         ("pythonic", "see f(a=1)"),
         ("deepseek", "tool"),
@@ -121,6 +162,22 @@ def test_each_family_has_its_form(form: str, text: str, kept: str, calls: list[A
 def test_a_text_without_the_marks_of_a_call_has_none(form: str, text: str) -> None:
     """It stays as it is."""
     parsed = parse_calls(text, form, TOOLS)
+
+    assert (parsed.text, parsed.calls, parsed.unparsed) == (text, (), ())
+
+
+@rows(
+    ("form", "text"),
+    [
+        ("llama", PARAMETERS),
+        ("llama", '{"name": "weather", "parameters": {"ci'),
+        ("pythonic", PARAMETERS),
+        ("pythonic", '[weather(city="Paris")]'),
+    ],
+)
+def test_without_tools_a_text_without_marks_is_text(form: str, text: str) -> None:
+    """Where it is not known whether a model was shown tools, an answer in JSON or in brackets stays as it is."""
+    parsed = parse_calls(text, form)
 
     assert (parsed.text, parsed.calls, parsed.unparsed) == (text, (), ())
 
@@ -140,6 +197,17 @@ def test_a_text_without_the_marks_of_a_call_has_none(form: str, text: str) -> No
             "<tool_call><function=f><parameter=a>1</function></tool_call>",
             "has an argument that is not closed",
         ),
+        ("tagged", "<tool_call><function=f>{a: 1}</function></tool_call>", "has text that is no argument: '{a: 1}<"),
+        ("tagged", f"<tool_call><function=f>{XML_A} and {XML_A}</function></tool_call>", "that is no argument: 'and <"),
+        ("tagged", f"<tool_call><function=>{XML_A}</function></tool_call>", "has no name of a tool"),
+        ("tagged", f"<tool_call><function=f>{XML_A}{XML_A}</function></tool_call>", "has an argument twice: 'a'"),
+        ("tagged", f"<tool_call>f please {GLM_A}</tool_call>", "has text that is no argument: 'please <arg_key>"),
+        ("tagged", f"<tool_call>f{GLM_A} please</tool_call>", "has text that is no argument: 'please'"),
+        ("tagged", f"<tool_call>f{GLM_A}{GLM_A}</tool_call>", "has an argument twice: 'a'"),
+        ("tagged", '<tool_call>{"name": "f", "arguments": {"a": 1, "a": 2}}</tool_call>', "the key 'a' comes twice"),
+        ("mistral", '[TOOL_CALLS]f{"a": {"b": 1, "b": 1}}', "the key 'b' comes twice"),
+        ("pythonic", "[f(a=1, a=2)]", "has an argument twice: 'a'"),
+        ("pythonic", '[f(a={"b": 1, "b": 2})]', "the key 'b' comes twice"),
         ("mistral", '[TOOL_CALLS]weather[ARGS]{"city": ', "is not JSON: "),
         ("mistral", '[TOOL_CALLS][{"name": ', "is not JSON: "),
         ("mistral", "[TOOL_CALLS]", "has no name of a tool"),
@@ -181,6 +249,103 @@ def test_the_number_of_calls_is_bounded(form: str, text: str) -> None:
 
     assert len(parsed.calls) == MAX_CALLS
     assert [call.error for call in parsed.unparsed] == ["comes after 100 calls"]
+
+
+def test_what_follows_a_call_within_its_tag_is_not_lost() -> None:
+    """The calls before it are parsed, and the rest is kept with its reason."""
+    parsed = parse_calls(f"<tool_call><function=f>{XML_A}</function> so</tool_call>", "tagged")
+
+    assert [(call.name, call.arguments) for call in parsed.calls] == [("f", '{"a": 1}')]
+    assert [call.error for call in parsed.unparsed] == ["has no name of a tool"]
+
+
+@rows(
+    ("form", "opening", "closing"),
+    [("tagged", "<tool_call>", "</tool_call>"), ("granite", "<|tool_call|>", ""), ("mistral", "[TOOL_CALLS]", "")],
+)
+def test_a_list_that_holds_no_calls_is_kept_once(form: str, opening: str, closing: str) -> None:
+    """With the first of its reasons, however many of its elements are wrong; those that are calls are parsed."""
+    listed = f'{opening}[{{"name": 1}}, {JSON}{", {}" * 200}, {JSON}]{closing}'
+    parsed = parse_calls(listed * 2, form) if closing else parse_calls(listed, form)
+
+    assert [call.name for call in parsed.calls] == ["weather"] * (4 if closing else 2)
+    assert [call.text for call in parsed.unparsed] == [listed] * (2 if closing else 1)
+
+
+@rows(
+    ("form", "text", "error"),
+    [
+        ("tagged", '<tool_call>{"name": "f", "arguments": {"a": 1e999}}</tool_call>', "1e999 is too large a number"),
+        ("mistral", '[TOOL_CALLS]f{"a": [-1e999]}', "-1e999 is too large a number"),
+        ("llama", '<|python_tag|>{"name": "f", "parameters": {"a": 1e999}}', "1e999 is too large a number"),
+        ("llama", "<|python_tag|>f.call(a=1e999)", "has arguments that are no JSON: "),
+        ("pythonic", "[f(a=1e999)]", "has arguments that are no JSON: "),
+        ("pythonic", "[f(a=[-1e999])]", "has arguments that are no JSON: "),
+    ],
+)
+def test_arguments_are_numbers_of_json(form: str, text: str, error: str) -> None:
+    """An infinite one is none, and no reader of JSON would take it."""
+    parsed = parse_calls(text, form, TOOLS)
+
+    assert parsed.calls == ()
+    assert error in parsed.unparsed[0].error
+
+
+@rows("form", ["tagged", "mistral", "llama", "deepseek", "kimi"])
+def test_arguments_of_every_depth_are_parsed_or_reported(form: str) -> None:
+    """What can be read, and is too deep to be written, is an error of the call as well."""
+    for depth in range(900, 1_010):
+        value = f'{{"a": {"[" * depth}{"]" * depth}}}'
+        text = {
+            "tagged": f'<tool_call>{{"name": "f", "arguments": {value}}}</tool_call>',
+            "mistral": f"[TOOL_CALLS]f{value}",
+            "llama": f'<|python_tag|>{{"name": "f", "parameters": {value}}}',
+            "deepseek": f"{ONE}f{SEP}{value}{ONE_END}",
+            "kimi": f"<|tool_call_begin|>f<|tool_call_argument_begin|>{value}<|tool_call_end|>",
+        }[form]
+        parsed = parse_calls(text, form, TOOLS)
+        assert len(parsed.calls) + len(parsed.unparsed) == 1
+
+
+def test_calls_in_python_are_told_apart_by_their_bytes() -> None:
+    """Also behind text that is not ASCII, and over several lines."""
+    parsed = parse_calls(
+        '[weather(city="\u00e9\U0001f600"), "\u00e9\u00e9",\r\n weather("\u00fc"),\n1]', "pythonic", TOOLS
+    )
+
+    assert [call.text for call in parsed.unparsed] == ['"\u00e9\u00e9"', 'weather("\u00fc")', "1"]
+
+
+@rows(
+    ("schema", "text", "value"),
+    [
+        ({"type": ["string", "null"]}, "12345", "12345"),
+        ({"type": ["string", "null"]}, "null", None),
+        ({"type": "string"}, "null", "null"),
+        ({"anyOf": [{"type": "string"}, {"type": "null"}]}, "true", "true"),
+        ({"oneOf": [{"anyOf": [{"type": "integer"}, {"type": "string"}]}, {"type": "null"}]}, "null", None),
+        ({"enum": ["1", "2", None]}, "1", "1"),
+        ({"enum": ["1", "2", None]}, "null", None),
+        ({"const": "1"}, "1", "1"),
+        ({"$ref": "#/$defs/Zip"}, "12345", "12345"),
+        ({"allOf": [{"$ref": "#/$defs/Zip"}]}, "12345", "12345"),
+        ({"$ref": "#/$defs/Loop"}, "12345", 12345),
+        ({"anyOf": [{"type": "integer"}, {"type": "null"}]}, "12345", 12345),
+        ({"type": ["boolean", 1]}, "true", True),
+        ({}, "null", None),
+        (True, "1", 1),
+    ],
+)
+def test_an_argument_is_text_where_its_schema_allows_text(schema: Any, text: str, value: Any) -> None:
+    """Forms with tags have no types: a number in them is a number only of an argument that may not be text."""
+    defined = {"Zip": {"type": "string"}, "Loop": {"$ref": "#/$defs/Loop"}}
+    tool = ToolSpec(name="f", parameters=json.dumps({"properties": {"zip": schema}, "$defs": defined}))
+    for inner in (
+        f"<function=f><parameter=zip>{text}</parameter></function>",
+        f"f<arg_key>zip</arg_key><arg_value>{text}</arg_value>",
+    ):
+        (call,) = parse_calls(f"<tool_call>{inner}</tool_call>", "tagged", [tool]).calls
+        assert json.loads(call.arguments) == {"zip": value}
 
 
 @rows(
