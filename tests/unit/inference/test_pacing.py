@@ -158,6 +158,8 @@ async def test_a_call_that_is_cancelled_as_its_turn_comes_leaves_its_place():
 class Spent:
     """A budget that is spent."""
 
+    reached = "a larger max_cost: 1 of 1 are spent"
+
     async def room(self) -> None:
         await asyncio.get_running_loop().create_future()
 
