@@ -65,6 +65,9 @@ __all__ = [
     "with_calls",
 ]
 
+CALLS_FACTOR = 8
+"""Calls of tools take so many times as long to parse as other text of their length."""
+
 # What ends an answer to a renderer's prompt.
 
 _QUESTION = "question"
@@ -430,7 +433,7 @@ async def _with_calls(
         # Some tokenizers have the marks of calls as special tokens, which the text lacks.
         marked = dataclasses.replace(sequence, text=await tokenizer.decode_calls(sequence.tokens), reasoning="")
         said, form = finished(marked, stops, opening).answer, tokenizer.tool_form
-        parsed = await aside_if_large(len(said), lambda: parse_calls(said, form, tools))
+        parsed = await aside_if_large(CALLS_FACTOR * len(said), lambda: parse_calls(said, form, tools))
     if not (parsed.calls or parsed.unparsed):
         return answer
     sequence = dataclasses.replace(sequence, tool_calls=parsed.calls, unparsed_tool_calls=parsed.unparsed)
