@@ -75,7 +75,8 @@ async def test_a_prompt_alone_may_be_echoed(worker: RunningWorker):
 
 async def test_an_answer_of_gigabytes_is_refused_before_it_is_made(worker: RunningWorker):
     """One small request may ask for the tokens of a thousand choices: the size is estimated first."""
-    body = {"model": "embedded:mine", "prompt": [97] * 4096, "echo": True, "max_tokens": 0, "logprobs": 0, "n": 1000}
+    wanted = {"echo": True, "max_tokens": 0, "logprobs": 0, "n": 1000}
+    body = {"model": "embedded:mine", "prompt": [[97] * 4096] * 4, **wanted}
 
     async with asyncio.timeout(60):
         reply = await ask(worker.openai_address, COMPLETIONS, body)
