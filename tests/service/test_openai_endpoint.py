@@ -279,7 +279,7 @@ async def test_a_client_that_goes_away_cancels_its_call(stream: bool):
 
 
 async def test_a_drain_answers_503(tmp_path: Path):
-    """What is open is told, and so is what comes later."""
+    """A call that is open gets it, and so does each later one."""
     model = ScriptedModel(fault=lambda call: STALL)
     worker = Worker(settings(tmp_path), build=scripted_build({"mine": model}))
     async with worker:
@@ -340,7 +340,7 @@ async def test_numbers_are_those_of_the_model(tmp_path: Path):
 
 
 async def test_a_server_gets_messages_and_texts_as_they_are(tmp_path: Path):
-    """Of a model that an OpenAI-compatible server has: a prompt is no message there, and its refusals are told."""
+    """Of a model that an OpenAI-compatible server has: a prompt is no message there, and the caller gets its refusals."""
     pytest.importorskip("aiohttp", reason=needs.MISSING["aiohttp"])
     from crucible_worker.backends.openai.servers import OpenAIServer
     from tests.service.openai_kit import ScriptedServer, refusal

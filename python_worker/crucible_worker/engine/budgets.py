@@ -371,19 +371,16 @@ class CostBudget:
                 self.waiting -= 1
 
     def reopen(self) -> None:
-        """Look again whether a bound is reached; if not, calls that wait begin."""
-        self._open()
-
-    def close(self) -> None:
-        """End all waits: no further call is let through."""
-        self._closed = True
-        self._open()
-
-    def _open(self) -> None:
+        """Let calls that wait look again whether a bound is reached."""
         if self._opened is not None:
             opened, self._opened = self._opened, None
             self._timeouts.go_on()
             opened.set()
+
+    def close(self) -> None:
+        """End all waits: no further call is let through."""
+        self._closed = True
+        self.reopen()
 
     def write(self, transaction: Transaction) -> None:
         """Record what is spent, and read the present bounds, and what others of the run have spent."""

@@ -357,7 +357,7 @@ def _record_contents(transaction: Transaction, row: EvaluationRow, contents: Con
 def _record_places(transaction: Transaction, row: EvaluationRow, places: Sequence[ServerPlace]) -> None:
     """Compare where the servers are with what the attempts before recorded, and record what is new."""
     kept = find_rendering(transaction, row.number)
-    if kept is None or not kept.servers:  # an earlier release began it: nobody knows where those before were
+    if kept is None or not kept.servers:  # an earlier release began it, and recorded no address
         return
     refuse_other_servers(kept.servers, places)
     new = [server for server in map(_server_at, places) if server not in kept.servers]

@@ -73,7 +73,7 @@ def full_key(metric: str, keys: Iterable[str]) -> str:
     """The full key that a metric means: "likelihood/nll" for "nll", if no other key ends so.
 
     Args:
-        metric: a full key, or what stands behind the prefix of an evaluation or the name of an evaluator.
+        metric: a full key, or a key without the prefix of the evaluation or the name of the evaluator.
         keys: the full keys that there are.
 
     Returns:

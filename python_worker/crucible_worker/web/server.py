@@ -145,7 +145,7 @@ async def _unless_left(request: Request, answer: Awaitable[Mapping[str, Any]]) -
     answering, leaving = asyncio.ensure_future(answer), asyncio.ensure_future(_left(request))
     try:
         await asyncio.wait([answering, leaving], return_when=asyncio.FIRST_COMPLETED)
-        return await answering if answering.done() else {}  # nobody reads it
+        return await answering if answering.done() else {}  # the page has left
     finally:
         leaving.cancel()
         answering.cancel()

@@ -95,7 +95,7 @@ async def test_an_evaluation_that_moves_is_read_again():
 
 
 async def test_no_page_is_read_while_somebody_searches():
-    """The search has the worker for itself; reading goes on after it."""
+    """The search has the worker for itself; reading continues after it."""
     worker = Worker({"e": [result(n) for n in range(9)]})
     found = of(worker)
 
