@@ -340,7 +340,7 @@ async def test_numbers_are_those_of_the_model(tmp_path: Path):
 
 
 async def test_a_server_gets_messages_and_texts_as_they_are(tmp_path: Path):
-    """Of a model that an OpenAI-compatible server has: a prompt is no message there, and the caller gets its refusals."""
+    """A prompt is no message at an OpenAI-compatible server, and the caller gets the refusals of that server."""
     pytest.importorskip("aiohttp", reason=needs.MISSING["aiohttp"])
     from crucible_worker.backends.openai.servers import OpenAIServer
     from tests.service.openai_kit import ScriptedServer, refusal
