@@ -390,6 +390,7 @@ class Admission:
                             "caller_part_not_used", evaluation_id=request.evaluation_id, kind=str(kind), name=name
                         )
                     if row is None:
+                        self.preparer.refuse_unpriced(request, evaluators)  # before a server is queried
                         await refuse_without_likelihoods(self.preparer, request, evaluators)
                     else:
                         self._refuse_unpriced(row, request, evaluators)
