@@ -409,7 +409,6 @@ class Preparer:
         Raises:
             BridgeError: either is not available; see `datasets.loading.load` and `Backend.open`.
         """
-        self.refuse_unpriced(request, evaluators)
         backend = self._backend(request.model, "model")
         loaded = await self.load(request.dataset, evaluators)
         prompter = await self.prompter(request, evaluators, loaded)
